@@ -104,10 +104,10 @@ static size_t pieces_of(uint32_t rank, uint32_t ranks, void *const *out, struct 
     struct ckpt_share share = { .count = 0 };
     CHECK(ckpt_share_even(&state.state, CKPT_ALL_BUFFERS, rank, ranks, &share) == ST_OK);
     for (uint32_t i = 0; i < share.count; i++) {
-        pieces[i] =
-            (struct part_piece){ .rank = rank,
-                                 .data = (float *)out[share.run[i].buffer] + share.run[i].first,
-                                 .bytes = (size_t)share.run[i].count * sizeof(float) };
+        pieces[i] = (struct part_piece){ .rank = rank,
+                                         .data = (float *)out[share.extent[i].buffer] +
+                                                 share.extent[i].first,
+                                         .bytes = (size_t)share.extent[i].count * sizeof(float) };
     }
     return share.count;
 }

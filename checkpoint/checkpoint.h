@@ -49,7 +49,7 @@ struct ckpt_buffer {
     char name[LIMIT_NAME]; /* "parameters", "momentum", "adam.m", "adam.v", "statistics" */
     enum ckpt_dtype dtype;
     /* false: data begins with element 0; elements outside of the share needn't be mapped, nobody
-     * touches them. true: data are the share's runs of this buffer, one after the other. */
+     * touches them. true: data are the share's extents of this buffer, one after the other. */
     bool packed;
     uint64_t count;   /* elements */
     const void *data; /* borrowed; NULL when only described */
@@ -60,20 +60,21 @@ struct ckpt_buffer {
 };
 
 /* Consecutive elements of a buffer: whole chunks, of which the buffer's last may be short. */
-struct ckpt_run {
+struct ckpt_extent {
     uint32_t buffer;
     uint64_t first, count;
 };
 
-/* Enough for AdamW's two moments in up to 500 buckets, of which a rank has one run each, and for
- * the runs that all ranks have. Larger models use larger buckets (lane_wanted in
+/* Enough for AdamW's two moments in up to 500 buckets, of which a rank has one extent each, and for
+ * the extents that all ranks have. Larger models use larger buckets (lane_wanted in
  * trainer/tape/lane.h). */
-#define CKPT_RUNS_MAX 1024
+#define CKPT_EXTENTS_MAX 1024
 
-/* The part of a state that one rank has: runs that aren't empty, ascending by buffer, then first.
- * None begins where the one before ends; ckpt_share_add keeps it so. All zero: the empty share. */
+/* The part of a state that one rank has: extents that aren't empty, ascending by buffer, then
+ * first. None begins where the one before ends; ckpt_share_add keeps it so. All zero: the empty
+ * share. */
 struct ckpt_share {
-    struct ckpt_run run[CKPT_RUNS_MAX];
+    struct ckpt_extent extent[CKPT_EXTENTS_MAX];
     uint32_t count;
 };
 
@@ -137,11 +138,11 @@ struct ckpt_state {
 
 /*
  * Hashes of consecutive pieces of one buffer, or of whole branches, so that a report of any share
- * fits a message. A run of none marks the end: first is then the number of pieces of the whole
- * buffer. Every report has one such run for every buffer, so that the coordinator, which knows no
- * buffers, can tell whether all reports together cover everything.
+ * fits a message. An extent of none marks the end: first is then the number of pieces of the whole
+ * buffer. Every report has one such extent for every buffer, so that the coordinator, which knows
+ * no buffers, can tell whether all reports together cover everything.
  */
-struct ckpt_piece_run {
+struct ckpt_piece_extent {
     uint32_t buffer;
     uint64_t first;           /* piece */
     uint64_t each;            /* pieces that one hash stands for: 1, or CKPT_BRANCH_PIECES */
@@ -154,24 +155,24 @@ struct ckpt_parent {
     uint64_t step, generation; /* generation 0: none, it stands for itself */
 };
 
-/* Most runs of a report: pieces, branches and pieces again for each run of the share, and an end
- * per buffer. */
-#define CKPT_REPORT_RUNS_MAX (3 * CKPT_RUNS_MAX + CKPT_BUFFERS_MAX)
-/* Hashes of a report. With its runs, each below 40 bytes besides, it has to fit a message. */
+/* Most extents of a report: pieces, branches and pieces again for each extent of the share, and an
+ * end per buffer. */
+#define CKPT_REPORT_EXTENTS_MAX (3 * CKPT_EXTENTS_MAX + CKPT_BUFFERS_MAX)
+/* Hashes of a report. With its extents, each below 40 bytes besides, it has to fit a message. */
 #define CKPT_REPORT_HASHES_MAX                                                                     \
-    ((LIMIT_REPORT_BYTES - CKPT_REPORT_RUNS_MAX * 40 - 1024) / sizeof(struct ckpt_hash))
+    ((LIMIT_REPORT_BYTES - CKPT_REPORT_EXTENTS_MAX * 40 - 1024) / sizeof(struct ckpt_hash))
 
 /* A rank's report of its shard file. ckpt_report_release frees it. */
 struct ckpt_report {
     uint64_t step, generation;
     struct ckpt_parent parent;
     uint32_t rank;
-    uint32_t run_count;
+    uint32_t extent_count;
     char file[64];
     uint64_t size, raw_bytes;
     struct ckpt_hash hash;    /* of every byte of the file */
     struct ckpt_hash scalars; /* of the scalar record */
-    struct ckpt_piece_run *runs;
+    struct ckpt_piece_extent *extents;
     uint64_t encode_us; /* processor time of the save, all threads, writes included */
     uint64_t write_us;  /* time in writes */
     uint64_t sync_us;   /* time in fsync */
@@ -396,8 +397,8 @@ MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *
                                         const struct ckpt_read_options *options);
 /*
  * All buffers, whole: buffer i to out[i]; out NULL: they are checked and thrown away. With
- * options->held only its runs, each to its place in out[i], of which nothing else is touched; every
- * chunk is checked by its hashes then, but no digest is compared.
+ * options->held only its extents, each to its place in out[i], of which nothing else is touched;
+ * every chunk is checked by its hashes then, but no digest is compared.
  * Errors: ST_CORRUPT, too, where the digest of what was read isn't the manifest's. ST_INVALID: held
  *         isn't sound. What is in out is undefined after an error
  */
@@ -429,9 +430,10 @@ void ckpt_share_chunks(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *
 /* Checks that the share is as struct ckpt_share says, for the state's buffers: else ST_INVALID. */
 MUST_CHECK enum status ckpt_share_check(const struct ckpt_state *state,
                                         const struct ckpt_share *share);
-/* Adds a run, of which nothing is in the share yet; neighbours become one. No elements: nothing.
+/* Adds an extent, of which nothing is in the share yet; neighbours become one. No elements:
+ * nothing.
  * Errors: ST_INVALID  no such elements, not at chunks' borders, or some are there already
- *         ST_FULL     CKPT_RUNS_MAX */
+ *         ST_FULL     CKPT_EXTENTS_MAX */
 MUST_CHECK enum status ckpt_share_add(const struct ckpt_state *state, uint32_t buffer,
                                       uint64_t first, uint64_t count, struct ckpt_share *share);
 /* Adds the even share of rank, one of size, in the buffers whose bits are set (bit i: buffer i):
@@ -449,14 +451,14 @@ MUST_CHECK enum status ckpt_share_of(const struct ckpt_state *state, uint32_t ra
  * sound */
 MUST_CHECK enum status ckpt_share_held(const struct ckpt_state *state, struct ckpt_share *out);
 uint64_t ckpt_share_bytes(const struct ckpt_state *state, const struct ckpt_share *share);
-/* Returns the first run that ends behind that element of a buffer, or is of a later buffer;
- * share->count: there is none. With element 0: the buffer's first run. */
+/* Returns the first extent that ends behind that element of a buffer, or is of a later buffer;
+ * share->count: there is none. With element 0: the buffer's first extent. */
 uint32_t ckpt_share_find(const struct ckpt_share *share, uint32_t buffer, uint64_t element);
 /* Returns the first stretch of elements [first, first + count) of a buffer that the share has;
  * false: it has none of them. */
 bool ckpt_share_part(const struct ckpt_share *share, uint32_t buffer, uint64_t first,
                      uint64_t count, uint64_t *out_first, uint64_t *out_count);
-/* Returns the index of a run's first element in the data of its buffer; the hashes of its pieces
- * begin at that element's piece. */
+/* Returns the index of an extent's first element in the data of its buffer; the hashes of its
+ * pieces begin at that element's piece. */
 uint64_t ckpt_share_offset(const struct ckpt_state *state, const struct ckpt_share *share,
-                           uint32_t run);
+                           uint32_t extent);

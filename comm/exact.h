@@ -64,13 +64,13 @@
  * lane run beside it, on the communicator's stream; exact_wait returns when they are through. With
  * one rank it returns at once: the result is then the compute stream's like any other.
  *
- * Ranks may have but a part of the vector, its *runs*: those of one stage of a pipeline. Buffers
+ * Ranks may have but a part of the vector, its *extents*: those of one stage of a pipeline. Buffers
  * then have the addresses of all of it, so that an element is found where it always is, and memory
- * for the runs. Runs may be of several *sections*, which come to their lanes each for itself: those
- * of a stage that has several stretches of the model. Every section that there is goes through all
- * own lanes; buckets are handed over when all have come to the last one.
+ * for the extents. Extents may be of several *sections*, which come to their lanes each for itself:
+ * those of a stage that has several stretches of the model. Every section that there is goes
+ * through all own lanes; buckets are handed over when all have come to the last one.
  *
- * Memory: all allocated at open: exact_gradient_buffers() copies of the vector's runs, in one of
+ * Memory: all allocated at open: exact_gradient_buffers() copies of the vector's extents, in one of
  *         which the result comes to lie, and with size > 1 a chunk of the largest bucket for each
  *         partial sum of the other ranks.
  * Thread: the step thread calls; one communication thread is owned by this object (size > 1).
@@ -93,7 +93,7 @@
 struct exact;
 
 /* Elements [first, first + count) of the vector. */
-struct exact_run {
+struct exact_extent {
     size_t first, count;
     size_t section; /* below EXACT_SECTIONS_MAX */
 };
@@ -106,12 +106,12 @@ struct exact_options {
     int rank, size;
     const uint32_t *shares; /* lanes per rank; copied */
     size_t count;           /* float32 elements of the vector */
-    /* The runs of the vector that the communicator's ranks have, all the same: ascending, none
+    /* The extents of the vector that the communicator's ranks have, all the same: ascending, none
      * empty. Elsewhere the buffers have addresses and no memory. Copied. NULL: all of it. */
-    const struct exact_run *runs;
-    size_t run_count;
-    /* Begins of the buckets, ascending; copied. Buckets cover the runs: one ends where the next
-     * begins, or with its run. */
+    const struct exact_extent *extents;
+    size_t extent_count;
+    /* Begins of the buckets, ascending; copied. Buckets cover the extents: one ends where the next
+     * begins, or with its extent. */
     const size_t *bucket_begin;
     size_t bucket_count;
     /* Owners of the elements: [bucket_count][size + 1] ascending borders of chunks, from each
@@ -134,7 +134,7 @@ struct exact_options {
     struct stream *communication; /* the communicator's; not with size 1 */
 };
 
-/* ST_INVALID: shares, runs, buckets, borders. */
+/* ST_INVALID: shares, extents, buckets, borders. */
 MUST_CHECK enum status exact_open(const struct exact_options *options, struct exact **out);
 /* Aborts the communicator if a step is under way. */
 void exact_close(struct exact *exact);
@@ -143,12 +143,12 @@ void exact_close(struct exact *exact);
  * Take the object from one generation to the next. disconnect ends the communication thread,
  * wherever it is, and lets go of the communicator, which was aborted already, or is if a step is
  * under way. Then only reconnect or close is left. reconnect is for another communicator with its
- * stream, rank, size, shares, runs, buckets, borders and kept; all else is as at exact_open.
+ * stream, rank, size, shares, extents, buckets, borders and kept; all else is as at exact_open.
  *
  * Buffers of the vector stay where they are, so that what a device recorded with their addresses
  * can be played again. A share that needs more of them gets more, and one that needs fewer leaves
- * them allocated. The chunks of others may move. With other runs all is freed and allocated anew:
- * what was recorded, and what exact_lane and exact_sum had returned, is void.
+ * them allocated. The chunks of others may move. With other extents all is freed and allocated
+ * anew: what was recorded, and what exact_lane and exact_sum had returned, is void.
  * Errors: ST_INVALID  what exact_open refuses, another count, other lanes
  *         ST_DEVICE   the device had not let go of the buffers when it was disconnected
  *         ST_NO_MEMORY

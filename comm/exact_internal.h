@@ -29,9 +29,9 @@ struct exact {
     struct event *drained;
 
     struct exact_local local;
-    float **buffer;         /* [buffer_count][count]; local.buffers of them are in use */
-    struct exact_run *runs; /* [run_count] what of each buffer is memory; all: one run */
-    size_t run_count;
+    float **buffer;               /* [buffer_count][count]; local.buffers of them are in use */
+    struct exact_extent *extents; /* [extent_count] what of each buffer is memory */
+    size_t extent_count;
     uint32_t *node_count; /* [size] partial sums of each rank */
     uint32_t buffer_count;
     bool stuck;             /* the device didn't let go of the buffers */

@@ -59,26 +59,26 @@ static void floats_free(const struct exact *exact, float *memory)
 
 /* ---- what of the vector there is ---- */
 
-/* `all` becomes the run that no runs stand for. */
-static const struct exact_run *runs_of(const struct exact_options *options, struct exact_run *all,
-                                       size_t *count)
+/* `all` becomes the extent that no extents stand for. */
+static const struct exact_extent *extents_of(const struct exact_options *options,
+                                             struct exact_extent *all, size_t *count)
 {
-    *all = (struct exact_run){ .count = options->count };
-    *count = options->runs == NULL ? 1 : options->run_count;
-    return options->runs == NULL ? all : options->runs;
+    *all = (struct exact_extent){ .count = options->count };
+    *count = options->extents == NULL ? 1 : options->extent_count;
+    return options->extents == NULL ? all : options->extents;
 }
 
-/* 0: the bucket begins in no run. */
+/* 0: the bucket begins in no extent. */
 static size_t bucket_end(const struct exact_options *options, size_t bucket)
 {
-    struct exact_run all;
+    struct exact_extent all;
     size_t count = 0;
-    const struct exact_run *run = runs_of(options, &all, &count);
+    const struct exact_extent *extent = extents_of(options, &all, &count);
     const size_t begin = options->bucket_begin[bucket];
     for (size_t i = 0; i < count; i++) {
-        if (begin < run[i].first || begin - run[i].first >= run[i].count)
+        if (begin < extent[i].first || begin - extent[i].first >= extent[i].count)
             continue;
-        const size_t end = run[i].first + run[i].count;
+        const size_t end = extent[i].first + extent[i].count;
         const bool is_last = bucket + 1 == options->bucket_count;
         const size_t next = is_last ? end : options->bucket_begin[bucket + 1];
         return next < end ? next : end;
@@ -86,24 +86,24 @@ static size_t bucket_end(const struct exact_options *options, size_t bucket)
     return 0;
 }
 
-/* Addresses for the vector, memory for the runs. On the host it is what the CPU's alloc_parts has,
- * which a reduction without a table can't call. */
-static enum status runs_alloc(const struct exact *exact, void **out)
+/* Addresses for the vector, memory for the extents. On the host it is what the CPU's alloc_parts
+ * has, which a reduction without a table can't call. */
+static enum status extents_alloc(const struct exact *exact, void **out)
 {
     const size_t bytes = exact->count * sizeof(float);
-    struct memory_part *parts = calloc(exact->run_count, sizeof(*parts));
+    struct memory_part *parts = calloc(exact->extent_count, sizeof(*parts));
     if (parts == NULL)
         return ST_NO_MEMORY;
-    for (size_t i = 0; i < exact->run_count; i++) {
-        parts[i].first = exact->runs[i].first * sizeof(float);
-        parts[i].bytes = exact->runs[i].count * sizeof(float);
+    for (size_t i = 0; i < exact->extent_count; i++) {
+        parts[i].first = exact->extents[i].first * sizeof(float);
+        parts[i].bytes = exact->extents[i].count * sizeof(float);
     }
     enum status st = ST_OK;
     if (exact->device != NULL) {
-        st = exact->device->alloc_parts(exact->backend, bytes, parts, exact->run_count, out);
+        st = exact->device->alloc_parts(exact->backend, bytes, parts, exact->extent_count, out);
     } else {
         st = pages_reserve(bytes, out);
-        for (size_t i = 0; st == ST_OK && i < exact->run_count; i++)
+        for (size_t i = 0; st == ST_OK && i < exact->extent_count; i++)
             st = pages_back(*out, parts[i].first, parts[i].bytes);
     }
     free(parts);
@@ -112,7 +112,7 @@ static enum status runs_alloc(const struct exact *exact, void **out)
 
 static bool has_all(const struct exact *exact)
 {
-    return exact->run_count == 1 && exact->runs[0].count == exact->count;
+    return exact->extent_count == 1 && exact->extents[0].count == exact->count;
 }
 
 static void buffer_free(const struct exact *exact, float *memory)
@@ -132,7 +132,7 @@ static enum status buffer_new(const struct exact *exact, float **out)
     if (has_all(exact))
         return floats_new(exact, exact->count, out);
     void *memory = NULL;
-    enum status st = runs_alloc(exact, &memory);
+    enum status st = extents_alloc(exact, &memory);
     if (st != ST_OK) {
         buffer_free(exact, memory);
         memory = NULL;
@@ -147,22 +147,23 @@ static void free_buffers(struct exact *exact)
         buffer_free(exact, exact->buffer[--exact->buffer_count]);
 }
 
-/* Buffers are for runs: with other ones there are none yet. */
-static enum status take_runs(struct exact *exact, const struct exact_options *options)
+/* Buffers are for extents: with other ones there are none yet. */
+static enum status take_extents(struct exact *exact, const struct exact_options *options)
 {
-    struct exact_run all;
+    struct exact_extent all;
     size_t count = 0;
-    const struct exact_run *runs = runs_of(options, &all, &count);
-    if (count == exact->run_count && memcmp(runs, exact->runs, count * sizeof(*runs)) == 0)
+    const struct exact_extent *extents = extents_of(options, &all, &count);
+    if (count == exact->extent_count &&
+        memcmp(extents, exact->extents, count * sizeof(*extents)) == 0)
         return ST_OK;
-    struct exact_run *copy = calloc(count, sizeof(*copy));
+    struct exact_extent *copy = calloc(count, sizeof(*copy));
     if (copy == NULL)
         return ST_NO_MEMORY;
-    memcpy(copy, runs, count * sizeof(*runs));
+    memcpy(copy, extents, count * sizeof(*extents));
     free_buffers(exact);
-    free(exact->runs);
-    exact->runs = copy;
-    exact->run_count = count;
+    free(exact->extents);
+    exact->extents = copy;
+    exact->extent_count = count;
     memset(exact->has_section, 0, sizeof(exact->has_section));
     for (size_t i = 0; i < count; i++)
         exact->has_section[copy[i].section] = true;
@@ -350,26 +351,27 @@ static enum status derive_order(struct exact *exact, const uint32_t *shares)
 
 /* ---- what is asked for ---- */
 
-/* Whether the runs are in the vector, and buckets cover them. */
+/* Whether the extents are in the vector, and buckets cover them. */
 static bool are_buckets_valid(const struct exact_options *options)
 {
-    struct exact_run all;
-    size_t count = 0, from = 0, runs = 0, covered = 0;
-    const struct exact_run *run = runs_of(options, &all, &count);
+    struct exact_extent all;
+    size_t count = 0, from = 0, extents = 0, covered = 0;
+    const struct exact_extent *extent = extents_of(options, &all, &count);
     for (size_t i = 0; i < count; i++) {
-        if (run[i].first < from || run[i].count < 1 || run[i].first > options->count ||
-            run[i].count > options->count - run[i].first || run[i].section >= EXACT_SECTIONS_MAX)
+        if (extent[i].first < from || extent[i].count < 1 || extent[i].first > options->count ||
+            extent[i].count > options->count - extent[i].first ||
+            extent[i].section >= EXACT_SECTIONS_MAX)
             return false;
-        from = run[i].first + run[i].count;
-        runs += run[i].count;
+        from = extent[i].first + extent[i].count;
+        extents += extent[i].count;
     }
     for (size_t b = 0; b < options->bucket_count; b++) {
         const size_t end = bucket_end(options, b);
-        if (end <= options->bucket_begin[b]) /* in no run, or the next doesn't lie behind it */
+        if (end <= options->bucket_begin[b]) /* in no extent, or the next doesn't lie behind it */
             return false;
         covered += end - options->bucket_begin[b];
     }
-    return options->bucket_count > 0 && covered == runs;
+    return options->bucket_count > 0 && covered == extents;
 }
 
 /* Whether chunks cover each bucket. */
@@ -416,7 +418,7 @@ static enum status exact_connect(struct exact *exact, const struct exact_options
     exact->bucket_count = options->bucket_count;
     if (exact->device != NULL)
         exact->communication = options->communication;
-    enum status st = take_runs(exact, options);
+    enum status st = take_extents(exact, options);
     if (st == ST_OK)
         st = allocate_tables(exact, options);
     if (st == ST_OK)
@@ -556,7 +558,7 @@ void exact_close(struct exact *exact)
     release_memory(exact);
     free(exact->event);
     free(exact->buffer);
-    free(exact->runs);
+    free(exact->extents);
     free_tables(exact);
     (void)pthread_cond_destroy(&exact->changed);
     (void)pthread_mutex_destroy(&exact->mutex);

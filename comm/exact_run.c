@@ -258,10 +258,11 @@ enum status exact_lane_done(struct exact *exact, size_t section)
     const uint32_t lane = exact->lane[section];
     CHECK(lane + 1 < exact->local.n);
     enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < exact->run_count; i++) {
-        const struct exact_run *run = &exact->runs[i];
-        if (run->section == section)
-            st = add_local(exact, lane, run->first, run->first + run->count, exact->compute);
+    for (size_t i = 0; st == ST_OK && i < exact->extent_count; i++) {
+        const struct exact_extent *extent = &exact->extents[i];
+        if (extent->section == section)
+            st = add_local(exact, lane, extent->first, extent->first + extent->count,
+                           exact->compute);
     }
     exact->lane[section]++;
     return st;

@@ -367,20 +367,20 @@ static bool copy_bytes(ProtobufCBinaryData *to, const void *from, size_t size)
     return true;
 }
 
-static Cairn__V1__PieceRun *piece_run_new(const struct ckpt_piece_run *from)
+static Cairn__V1__PieceRun *piece_extent_new(const struct ckpt_piece_extent *from)
 {
-    Cairn__V1__PieceRun *run = calloc(1, sizeof(*run));
-    if (run == NULL)
+    Cairn__V1__PieceRun *extent = calloc(1, sizeof(*extent));
+    if (extent == NULL)
         return NULL;
-    cairn__v1__piece_run__init(run);
-    run->buffer = from->buffer;
-    run->first = from->first;
-    run->pieces_per_hash = from->each;
-    if (!copy_bytes(&run->xxh3_128, from->hashes, from->count * sizeof(struct ckpt_hash))) {
-        free(run);
+    cairn__v1__piece_run__init(extent);
+    extent->buffer = from->buffer;
+    extent->first = from->first;
+    extent->pieces_per_hash = from->each;
+    if (!copy_bytes(&extent->xxh3_128, from->hashes, from->count * sizeof(struct ckpt_hash))) {
+        free(extent);
         return NULL;
     }
-    return run;
+    return extent;
 }
 
 Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int64_t write_ms)
@@ -402,12 +402,12 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
     made->sync_us = report->sync_us;
     char *file = strdup(report->file);
     made->file = file != NULL ? file : made->file;
-    made->pieces = calloc(report->run_count + 1, sizeof(Cairn__V1__PieceRun *));
+    made->pieces = calloc(report->extent_count + 1, sizeof(Cairn__V1__PieceRun *));
     bool whole = file != NULL && made->pieces != NULL &&
                  copy_bytes(&made->xxh3_128, &report->hash, sizeof(report->hash)) &&
                  copy_bytes(&made->scalars_xxh3_128, &report->scalars, sizeof(report->scalars));
-    for (uint32_t i = 0; whole && i < report->run_count; i++) {
-        made->pieces[i] = piece_run_new(&report->runs[i]);
+    for (uint32_t i = 0; whole && i < report->extent_count; i++) {
+        made->pieces[i] = piece_extent_new(&report->extents[i]);
         whole = made->pieces[i] != NULL;
         made->n_pieces += whole;
     }

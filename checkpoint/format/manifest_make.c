@@ -48,9 +48,9 @@ static bool parent_fits(const struct ckpt_report *report)
                                    : parent->step < report->step && parent->generation <= INT64_MAX;
 }
 
-static int compare_runs(const void *a, const void *b)
+static int compare_extents(const void *a, const void *b)
 {
-    const struct ckpt_piece_run *x = a, *y = b;
+    const struct ckpt_piece_extent *x = a, *y = b;
     if (x->buffer != y->buffer)
         return x->buffer < y->buffer ? -1 : 1;
     if (x->first != y->first)
@@ -58,42 +58,43 @@ static int compare_runs(const void *a, const void *b)
     return x->count != 0 && y->count == 0 ? -1 : x->count == 0 && y->count != 0;
 }
 
-/* True if the run has hashes of pieces, or of branches and begins at one. */
-static bool run_is_good(const struct ckpt_piece_run *run)
+/* True if the extent has hashes of pieces, or of branches and begins at one. */
+static bool extent_is_good(const struct ckpt_piece_extent *extent)
 {
-    if (run->count == 0)
+    if (extent->count == 0)
         return true;
-    const bool branches = run->each == CKPT_BRANCH_PIECES && run->first % CKPT_BRANCH_PIECES == 0;
-    return run->hashes != NULL && (run->each == 1 || branches);
+    const bool branches =
+        extent->each == CKPT_BRANCH_PIECES && extent->first % CKPT_BRANCH_PIECES == 0;
+    return extent->hashes != NULL && (extent->each == 1 || branches);
 }
 
 /*
- * Whether the runs, ascending, are all pieces of all buffers: each starts where the one before
+ * Whether the extents, ascending, are all pieces of all buffers: each starts where the one before
  * ended; each buffer ends with as many end marks as there are reports, all at its end.
  * out_hashes: at least as many as the digest's list will have.
  */
-static bool runs_are_complete(const struct ckpt_piece_run *runs, size_t run_count,
-                              uint32_t report_count, uint64_t *out_hashes)
+static bool extents_are_complete(const struct ckpt_piece_extent *extents, size_t extent_count,
+                                 uint32_t report_count, uint64_t *out_hashes)
 {
     uint64_t at = 0, hashes = 0;
     uint32_t buffer = 0, ends = 0;
-    for (size_t i = 0; i < run_count; i++) {
-        const struct ckpt_piece_run *run = &runs[i];
-        if (run->buffer != buffer) {
-            if (ends != report_count || run->buffer != buffer + 1)
+    for (size_t i = 0; i < extent_count; i++) {
+        const struct ckpt_piece_extent *extent = &extents[i];
+        if (extent->buffer != buffer) {
+            if (ends != report_count || extent->buffer != buffer + 1)
                 return false;
-            buffer = run->buffer;
+            buffer = extent->buffer;
             ends = 0;
             at = 0;
         }
-        if (run->first != at || (run->count > 0 && ends > 0) || !run_is_good(run))
+        if (extent->first != at || (extent->count > 0 && ends > 0) || !extent_is_good(extent))
             return false;
-        ends += run->count == 0;
-        at += run->count * run->each;
-        hashes += run->count;
+        ends += extent->count == 0;
+        at += extent->count * extent->each;
+        hashes += extent->count;
     }
     *out_hashes = hashes;
-    return run_count == 0 || ends == report_count;
+    return extent_count == 0 || ends == report_count;
 }
 
 static enum status digest_of(const struct ckpt_report *reports, uint32_t report_count,
@@ -101,18 +102,18 @@ static enum status digest_of(const struct ckpt_report *reports, uint32_t report_
 {
     size_t total = 0;
     for (uint32_t i = 0; i < report_count; i++)
-        total += reports[i].run_count;
-    auto_free struct ckpt_piece_run *runs = malloc((total + 1) * sizeof(*runs));
-    if (runs == NULL)
+        total += reports[i].extent_count;
+    auto_free struct ckpt_piece_extent *extents = malloc((total + 1) * sizeof(*extents));
+    if (extents == NULL)
         return ST_NO_MEMORY;
     size_t at = 0;
     for (uint32_t i = 0; i < report_count; i++) {
-        for (uint32_t k = 0; k < reports[i].run_count; k++)
-            runs[at++] = reports[i].runs[k];
+        for (uint32_t k = 0; k < reports[i].extent_count; k++)
+            extents[at++] = reports[i].extents[k];
     }
-    qsort(runs, total, sizeof(*runs), compare_runs);
+    qsort(extents, total, sizeof(*extents), compare_extents);
     uint64_t hashes = 0;
-    if (!runs_are_complete(runs, total, report_count, &hashes))
+    if (!extents_are_complete(extents, total, report_count, &hashes))
         return ST_INVALID;
     auto_free struct ckpt_hash *list = malloc((size_t)(hashes + 1) * sizeof(*list));
     if (list == NULL)
@@ -120,13 +121,13 @@ static enum status digest_of(const struct ckpt_report *reports, uint32_t report_
     struct ckpt_digester digest;
     ckpt_digester_begin(&digest, list);
     for (size_t i = 0; i < total; i++) {
-        const struct ckpt_piece_run *run = &runs[i];
-        if (run->count == 0) {
+        const struct ckpt_piece_extent *extent = &extents[i];
+        if (extent->count == 0) {
             ckpt_digester_end(&digest);
-        } else if (run->each == 1) {
-            ckpt_digester_pieces(&digest, run->hashes, run->count);
+        } else if (extent->each == 1) {
+            ckpt_digester_pieces(&digest, extent->hashes, extent->count);
         } else {
-            ckpt_digester_branches(&digest, run->hashes, run->count);
+            ckpt_digester_branches(&digest, extent->hashes, extent->count);
         }
     }
     *out = ckpt_digester_finish(&digest, &reports[0].scalars);

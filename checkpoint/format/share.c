@@ -56,37 +56,38 @@ void ckpt_share_chunks(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *
 
 /* ---- shares ---- */
 
-static uint64_t end_of(const struct ckpt_run *run)
+static uint64_t end_of(const struct ckpt_extent *extent)
 {
-    return run->first + run->count;
+    return extent->first + extent->count;
 }
 
 /* Elements that the buffer has, from one chunk's border to another or to its end. */
-static bool run_is_sound(const struct ckpt_state *state, const struct ckpt_run *run)
+static bool extent_is_sound(const struct ckpt_state *state, const struct ckpt_extent *extent)
 {
-    if (run->buffer >= state->buffer_count || run->count == 0)
+    if (extent->buffer >= state->buffer_count || extent->count == 0)
         return false;
-    const struct ckpt_buffer *buffer = &state->buffers[run->buffer];
+    const struct ckpt_buffer *buffer = &state->buffers[extent->buffer];
     const uint64_t chunk = ckpt_chunk_elements(buffer->dtype);
-    return chunk > 0 && run->first <= buffer->count && run->count <= buffer->count - run->first &&
-           run->first % chunk == 0 && (run->count % chunk == 0 || end_of(run) == buffer->count);
+    return chunk > 0 && extent->first <= buffer->count &&
+           extent->count <= buffer->count - extent->first && extent->first % chunk == 0 &&
+           (extent->count % chunk == 0 || end_of(extent) == buffer->count);
 }
 
-/* True if the run is of a later buffer than `before`, or elements lie between the two. */
-static bool is_behind(const struct ckpt_run *run, const struct ckpt_run *before)
+/* True if the extent is of a later buffer than `before`, or elements lie between the two. */
+static bool is_behind(const struct ckpt_extent *extent, const struct ckpt_extent *before)
 {
-    return run->buffer != before->buffer ? run->buffer > before->buffer
-                                         : run->first > end_of(before);
+    return extent->buffer != before->buffer ? extent->buffer > before->buffer
+                                            : extent->first > end_of(before);
 }
 
 enum status ckpt_share_check(const struct ckpt_state *state, const struct ckpt_share *share)
 {
-    if (share->count > CKPT_RUNS_MAX)
+    if (share->count > CKPT_EXTENTS_MAX)
         return ST_INVALID;
     for (uint32_t i = 0; i < share->count; i++) {
-        if (!run_is_sound(state, &share->run[i]))
+        if (!extent_is_sound(state, &share->extent[i]))
             return ST_INVALID;
-        if (i > 0 && !is_behind(&share->run[i], &share->run[i - 1]))
+        if (i > 0 && !is_behind(&share->extent[i], &share->extent[i - 1]))
             return ST_INVALID;
     }
     return ST_OK;
@@ -97,8 +98,8 @@ uint32_t ckpt_share_find(const struct ckpt_share *share, uint32_t buffer, uint64
     uint32_t low = 0, high = share->count;
     while (low < high) {
         const uint32_t middle = (low + high) / 2;
-        const struct ckpt_run *run = &share->run[middle];
-        if (run->buffer < buffer || (run->buffer == buffer && end_of(run) <= element)) {
+        const struct ckpt_extent *extent = &share->extent[middle];
+        if (extent->buffer < buffer || (extent->buffer == buffer && end_of(extent) <= element)) {
             low = middle + 1;
         } else {
             high = middle;
@@ -113,17 +114,17 @@ bool ckpt_share_part(const struct ckpt_share *share, uint32_t buffer, uint64_t f
     const uint32_t i = ckpt_share_find(share, buffer, first);
     if (i == share->count)
         return false;
-    const struct ckpt_run *run = &share->run[i];
-    if (run->buffer != buffer || run->first >= first + count)
+    const struct ckpt_extent *extent = &share->extent[i];
+    if (extent->buffer != buffer || extent->first >= first + count)
         return false;
-    const uint64_t end = first + count < end_of(run) ? first + count : end_of(run);
-    *out_first = run->first > first ? run->first : first;
+    const uint64_t end = first + count < end_of(extent) ? first + count : end_of(extent);
+    *out_first = extent->first > first ? extent->first : first;
     *out_count = end - *out_first;
     return *out_count > 0;
 }
 
-/* Whether a is of the same buffer as run b and ends where that begins. */
-static bool meets(const struct ckpt_run *a, const struct ckpt_run *b)
+/* Whether a is of the same buffer as extent b and ends where that begins. */
+static bool meets(const struct ckpt_extent *a, const struct ckpt_extent *b)
 {
     return a->buffer == b->buffer && end_of(a) == b->first;
 }
@@ -131,25 +132,25 @@ static bool meets(const struct ckpt_run *a, const struct ckpt_run *b)
 enum status ckpt_share_add(const struct ckpt_state *state, uint32_t buffer, uint64_t first,
                            uint64_t count, struct ckpt_share *share)
 {
-    struct ckpt_run run = { buffer, first, count };
+    struct ckpt_extent extent = { buffer, first, count };
     uint64_t there[2];
     if (count == 0)
         return ST_OK;
-    if (!run_is_sound(state, &run) ||
+    if (!extent_is_sound(state, &extent) ||
         ckpt_share_part(share, buffer, first, count, &there[0], &there[1]))
         return ST_INVALID;
     uint32_t begin = ckpt_share_find(share, buffer, first), end = begin; /* those it replaces */
-    if (begin > 0 && meets(&share->run[begin - 1], &run)) {
+    if (begin > 0 && meets(&share->extent[begin - 1], &extent)) {
         begin--;
-        run.first = share->run[begin].first;
-        run.count += share->run[begin].count;
+        extent.first = share->extent[begin].first;
+        extent.count += share->extent[begin].count;
     }
-    if (end < share->count && meets(&run, &share->run[end]))
-        run.count += share->run[end++].count;
-    if (begin == end && share->count == CKPT_RUNS_MAX)
+    if (end < share->count && meets(&extent, &share->extent[end]))
+        extent.count += share->extent[end++].count;
+    if (begin == end && share->count == CKPT_EXTENTS_MAX)
         return ST_FULL;
-    memmove(&share->run[begin + 1], &share->run[end], (share->count - end) * sizeof(run));
-    share->run[begin] = run;
+    memmove(&share->extent[begin + 1], &share->extent[end], (share->count - end) * sizeof(extent));
+    share->extent[begin] = extent;
     share->count = share->count - end + begin + 1;
     return ST_OK;
 }
@@ -185,21 +186,21 @@ enum status ckpt_share_even(const struct ckpt_state *state, uint32_t buffers, ui
     return st;
 }
 
-/* Counts the hashes that a report has of a run: whole branches, and pieces before and after
+/* Counts the hashes that a report has of an extent: whole branches, and pieces before and after
  * them. */
-static uint64_t hashes_of(const struct ckpt_run *run)
+static uint64_t hashes_of(const struct ckpt_extent *extent)
 {
-    const uint64_t piece = run->first / PIECE_ELEMENTS, pieces = ckpt_pieces(run->count);
+    const uint64_t piece = extent->first / PIECE_ELEMENTS, pieces = ckpt_pieces(extent->count);
     const uint64_t end = (piece + pieces) / CKPT_BRANCH_PIECES;
     const uint64_t begin = (piece + CKPT_BRANCH_PIECES - 1) / CKPT_BRANCH_PIECES;
     return begin < end ? pieces - (end - begin) * (CKPT_BRANCH_PIECES - 1) : pieces;
 }
 
-static bool has_all(const struct ckpt_share *share, const struct ckpt_run *run)
+static bool has_all(const struct ckpt_share *share, const struct ckpt_extent *extent)
 {
     uint64_t first = 0, count = 0;
-    return ckpt_share_part(share, run->buffer, run->first, run->count, &first, &count) &&
-           count == run->count;
+    return ckpt_share_part(share, extent->buffer, extent->first, extent->count, &first, &count) &&
+           count == extent->count;
 }
 
 enum status ckpt_share_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
@@ -215,8 +216,8 @@ enum status ckpt_share_of(const struct ckpt_state *state, uint32_t rank, uint32_
     }
     uint64_t hashes = 0;
     for (uint32_t i = 0; st == ST_OK && i < out->count; i++) {
-        hashes += hashes_of(&out->run[i]);
-        if (state->held != NULL && !has_all(state->held, &out->run[i]))
+        hashes += hashes_of(&out->extent[i]);
+        if (state->held != NULL && !has_all(state->held, &out->extent[i]))
             st = ST_INVALID;
     }
     return st == ST_OK && hashes > CKPT_REPORT_HASHES_MAX ? ST_FULL : st;
@@ -235,20 +236,20 @@ uint64_t ckpt_share_bytes(const struct ckpt_state *state, const struct ckpt_shar
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < share->count; i++) {
-        const struct ckpt_run *run = &share->run[i];
-        bytes += run->count * ckpt_dtype_size(state->buffers[run->buffer].dtype);
+        const struct ckpt_extent *extent = &share->extent[i];
+        bytes += extent->count * ckpt_dtype_size(state->buffers[extent->buffer].dtype);
     }
     return bytes;
 }
 
 uint64_t ckpt_share_offset(const struct ckpt_state *state, const struct ckpt_share *share,
-                           uint32_t run)
+                           uint32_t extent)
 {
-    const uint32_t buffer = share->run[run].buffer;
+    const uint32_t buffer = share->extent[extent].buffer;
     uint64_t before = 0;
     if (!state->buffers[buffer].packed)
-        return share->run[run].first;
-    for (uint32_t i = ckpt_share_find(share, buffer, 0); i < run; i++)
-        before += share->run[i].count;
+        return share->extent[extent].first;
+    for (uint32_t i = ckpt_share_find(share, buffer, 0); i < extent; i++)
+        before += share->extent[i].count;
     return before;
 }

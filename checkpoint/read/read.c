@@ -159,7 +159,7 @@ static uint64_t chunk_of(const struct reading *reading, const struct wanted *wan
     return ckpt_chunk_elements(reading->reader->buffers[wanted->buffer].dtype);
 }
 
-/* Compares by file, then by place in it: with many runs a buffer's neighbours lie in other
+/* Compares by file, then by place in it: with many extents a buffer's neighbours lie in other
  * files. */
 static int compare_tasks(const void *a, const void *b)
 {
@@ -297,7 +297,7 @@ static enum status read_whole(struct ckpt_reader *reader, void *const *out,
     return st;
 }
 
-/* The runs of held, each to its place in out. */
+/* The extents of held, each to its place in out. */
 static enum status read_held(struct ckpt_reader *reader, void *const *out,
                              const struct ckpt_read_options *options)
 {
@@ -311,14 +311,16 @@ static enum status read_held(struct ckpt_reader *reader, void *const *out,
     if (wanted == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < held->count; i++) {
-        const struct ckpt_run *run = &held->run[i];
-        const uint64_t skipped = run->first * ckpt_dtype_size(reader->buffers[run->buffer].dtype);
+        const struct ckpt_extent *extent = &held->extent[i];
+        const uint64_t skipped =
+            extent->first * ckpt_dtype_size(reader->buffers[extent->buffer].dtype);
         wanted[i] = (struct wanted){
-            .buffer = run->buffer,
-            .first = run->first,
-            .count = run->count,
-            .out = out == NULL || out[run->buffer] == NULL ? NULL
-                                                           : (uint8_t *)out[run->buffer] + skipped,
+            .buffer = extent->buffer,
+            .first = extent->first,
+            .count = extent->count,
+            .out = out == NULL || out[extent->buffer] == NULL
+                       ? NULL
+                       : (uint8_t *)out[extent->buffer] + skipped,
         };
     }
     return read_wanted(reader, wanted, held->count, options);

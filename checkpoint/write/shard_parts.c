@@ -85,20 +85,20 @@ static void add_part(struct ckpt_parts *parts, const struct ckpt_part *part)
     parts->chunks += ckpt_chunks(CKPT_U8, part->bytes);
 }
 
-static enum status add_run(struct ckpt_parts *parts, const struct ckpt_state *state, uint32_t i)
+static enum status add_extent(struct ckpt_parts *parts, const struct ckpt_state *state, uint32_t i)
 {
-    const struct ckpt_run *run = &parts->share.run[i];
-    const struct ckpt_buffer *buffer = &state->buffers[run->buffer];
+    const struct ckpt_extent *extent = &parts->share.extent[i];
+    const struct ckpt_buffer *buffer = &state->buffers[extent->buffer];
     const uint64_t element = ckpt_dtype_size(buffer->dtype);
     if (buffer->data == NULL)
         return ST_INVALID;
     const uint64_t at = ckpt_share_offset(state, &parts->share, i);
     const struct ckpt_part part = {
-        .buffer = run->buffer,
+        .buffer = extent->buffer,
         .dtype = buffer->dtype,
-        .index = run->first / ckpt_chunk_elements(buffer->dtype),
+        .index = extent->first / ckpt_chunk_elements(buffer->dtype),
         .data = (const uint8_t *)buffer->data + at * element,
-        .bytes = run->count * element,
+        .bytes = extent->count * element,
         .expected = buffer->pieces == NULL ? NULL : buffer->pieces + at / PIECE_ELEMENTS,
     };
     add_part(parts, &part);
@@ -115,7 +115,7 @@ enum status ckpt_parts_of(const struct ckpt_state *state, uint32_t rank, uint32_
         return ST_INVALID;
     enum status st = ckpt_share_of(state, rank, size, &out->share);
     for (uint32_t i = 0; st == ST_OK && i < out->share.count; i++)
-        st = add_run(out, state, i);
+        st = add_extent(out, state, i);
     for (uint32_t i = 0; i < state->blob_count && rank == 0; i++) {
         const struct ckpt_part part = {
             .buffer = DISK_BLOB | i,

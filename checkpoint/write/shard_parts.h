@@ -1,6 +1,6 @@
 /*
- * The parts of a rank's shard file, in the order of the file: the chunks of its share, run by run,
- * then, on rank 0, those of the blobs.
+ * The parts of a rank's shard file, in the order of the file: the chunks of its share, extent by
+ * extent, then, on rank 0, those of the blobs.
  */
 #pragma once
 
@@ -8,9 +8,9 @@
 
 #include "checkpoint/codec/chunk.h"
 
-#define CKPT_PARTS_MAX (CKPT_RUNS_MAX + DISK_BLOBS_MAX)
+#define CKPT_PARTS_MAX (CKPT_EXTENTS_MAX + DISK_BLOBS_MAX)
 
-/* A run of the share, or a blob: consecutive chunks. */
+/* An extent of the share, or a blob: consecutive chunks. */
 struct ckpt_part {
     uint32_t buffer; /* or DISK_BLOB | number of a blob */
     enum ckpt_dtype dtype;
@@ -19,11 +19,11 @@ struct ckpt_part {
     const uint8_t *data; /* borrowed */
     uint64_t bytes;
     const struct ckpt_hash *expected; /* of its pieces; NULL: not known */
-    struct ckpt_hash *hashes;         /* of a run: where its pieces' hashes go */
+    struct ckpt_hash *hashes;         /* of an extent: where its pieces' hashes go */
 };
 
 struct ckpt_parts {
-    struct ckpt_share share; /* part i is of its run i; those of blobs follow */
+    struct ckpt_share share; /* part i is of its extent i; those of blobs follow */
     struct ckpt_part part[CKPT_PARTS_MAX];
     uint32_t count;
     uint64_t chunks;

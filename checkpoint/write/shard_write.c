@@ -59,18 +59,18 @@ struct ckpt_writer {
     struct ckpt_report report;
 };
 
-static void release_runs(struct ckpt_report *report)
+static void release_extents(struct ckpt_report *report)
 {
-    for (uint32_t i = 0; i < report->run_count; i++)
-        free(report->runs[i].hashes);
-    free(report->runs);
-    report->runs = NULL;
-    report->run_count = 0;
+    for (uint32_t i = 0; i < report->extent_count; i++)
+        free(report->extents[i].hashes);
+    free(report->extents);
+    report->extents = NULL;
+    report->extent_count = 0;
 }
 
 void ckpt_report_release(struct ckpt_report *report)
 {
-    release_runs(report);
+    release_extents(report);
     *report = (struct ckpt_report){ 0 };
 }
 
@@ -241,38 +241,38 @@ static uint64_t pieces_of(const struct ckpt_part *part)
 
 /* Adds the hashes of pieces [begin, end) of a part to the report: of each piece, or of each
  * branch. */
-static enum status add_run(struct ckpt_report *report, const struct ckpt_part *part, uint64_t begin,
-                           uint64_t end, uint64_t each)
+static enum status add_extent(struct ckpt_report *report, const struct ckpt_part *part,
+                              uint64_t begin, uint64_t end, uint64_t each)
 {
     if (begin == end)
         return ST_OK;
     const uint64_t first = part->index * (ckpt_chunk_elements(part->dtype) / PIECE_ELEMENTS);
-    struct ckpt_piece_run run = {
+    struct ckpt_piece_extent extent = {
         .buffer = part->buffer, .first = first + begin, .each = each, .count = (end - begin) / each
     };
     const struct ckpt_hash *pieces = part->hashes + begin;
-    run.hashes = malloc((size_t)run.count * sizeof(*run.hashes));
-    if (run.hashes == NULL)
+    extent.hashes = malloc((size_t)extent.count * sizeof(*extent.hashes));
+    if (extent.hashes == NULL)
         return ST_NO_MEMORY;
-    for (uint64_t i = 0; i < run.count; i++)
-        run.hashes[i] = each == 1 ? pieces[i] : ckpt_branch_of(pieces + i * each, each);
-    report->runs[report->run_count++] = run;
+    for (uint64_t i = 0; i < extent.count; i++)
+        extent.hashes[i] = each == 1 ? pieces[i] : ckpt_branch_of(pieces + i * each, each);
+    report->extents[report->extent_count++] = extent;
     return ST_OK;
 }
 
 /* Pieces up to the first border of a branch, whole branches, pieces again. */
-static enum status add_runs(struct ckpt_report *report, const struct ckpt_part *part)
+static enum status add_extents(struct ckpt_report *report, const struct ckpt_part *part)
 {
     const uint64_t count = pieces_of(part);
     const uint64_t first = part->index * (ckpt_chunk_elements(part->dtype) / PIECE_ELEMENTS);
     const uint64_t begin = ckpt_branches(first) * CKPT_BRANCH_PIECES;
     const uint64_t end = (first + count) / CKPT_BRANCH_PIECES * CKPT_BRANCH_PIECES;
     if (begin >= end)
-        return add_run(report, part, 0, count, 1);
-    enum status st = add_run(report, part, 0, begin - first, 1);
+        return add_extent(report, part, 0, count, 1);
+    enum status st = add_extent(report, part, 0, begin - first, 1);
     if (st == ST_OK)
-        st = add_run(report, part, begin - first, end - first, CKPT_BRANCH_PIECES);
-    return st == ST_OK ? add_run(report, part, end - first, count, 1) : st;
+        st = add_extent(report, part, begin - first, end - first, CKPT_BRANCH_PIECES);
+    return st == ST_OK ? add_extent(report, part, end - first, count, 1) : st;
 }
 
 /* Hashes, where every buffer ends, and the record of scalars. */
@@ -280,19 +280,19 @@ static enum status finish_report(struct ckpt_writer *writer)
 {
     struct ckpt_report *report = &writer->report;
     const struct ckpt_state *state = writer->state;
-    CHECK(report->runs == NULL);
+    CHECK(report->extents == NULL);
     const size_t room = (size_t)3 * writer->parts.share.count + state->buffer_count;
-    report->runs = calloc(room + 1, sizeof(*report->runs));
-    enum status st = report->runs == NULL ? ST_NO_MEMORY : ST_OK;
+    report->extents = calloc(room + 1, sizeof(*report->extents));
+    enum status st = report->extents == NULL ? ST_NO_MEMORY : ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < writer->parts.share.count; i++)
-        st = add_runs(report, &writer->parts.part[i]);
+        st = add_extents(report, &writer->parts.part[i]);
     if (st == ST_OK)
         st = ckpt_scalars_hash(&state->scalars, &report->scalars);
     if (st != ST_OK)
         return st;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
-        CHECK(report->run_count < room);
-        report->runs[report->run_count++] = (struct ckpt_piece_run){
+        CHECK(report->extent_count < room);
+        report->extents[report->extent_count++] = (struct ckpt_piece_extent){
             .buffer = i,
             .first = ckpt_pieces(state->buffers[i].count),
             .each = 1,
@@ -357,7 +357,7 @@ static enum status write_until_taken(struct ckpt_writer *writer, const struct io
 {
     enum status st = ST_AGAIN;
     for (int i = 0; i < ATTEMPTS && st == ST_AGAIN; i++) {
-        release_runs(&writer->report);
+        release_extents(&writer->report);
         writer->reference_count = 0;
         atomic_store(&writer->mistakes, 0);
         st = create_and_write(writer, io, path, options);

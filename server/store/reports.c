@@ -21,15 +21,15 @@ static bool take_hash(const ProtobufCBinaryData *in, struct ckpt_hash *out)
     return true;
 }
 
-static enum status take_run(const Cairn__V1__PieceRun *in, struct ckpt_piece_run *out)
+static enum status take_extent(const Cairn__V1__PieceRun *in, struct ckpt_piece_extent *out)
 {
     size_t count = in->xxh3_128.len / sizeof(struct ckpt_hash);
     if (in->xxh3_128.len % sizeof(struct ckpt_hash) != 0)
         return ST_INVALID;
-    *out = (struct ckpt_piece_run){ .buffer = in->buffer,
-                                    .first = in->first,
-                                    .each = in->pieces_per_hash == 0 ? 1 : in->pieces_per_hash,
-                                    .count = count };
+    *out = (struct ckpt_piece_extent){ .buffer = in->buffer,
+                                       .first = in->first,
+                                       .each = in->pieces_per_hash == 0 ? 1 : in->pieces_per_hash,
+                                       .count = count };
     if (count == 0)
         return ST_OK;
     out->hashes = malloc(in->xxh3_128.len);
@@ -53,14 +53,14 @@ static enum status take_report(const Cairn__V1__SaveReport *in, struct ckpt_repo
         !take_hash(&in->scalars_xxh3_128, &out->scalars))
         return ST_INVALID;
     (void)snprintf(out->file, sizeof(out->file), "%s", in->file);
-    out->runs = calloc(in->n_pieces ? in->n_pieces : 1, sizeof(*out->runs));
-    if (!out->runs)
+    out->extents = calloc(in->n_pieces ? in->n_pieces : 1, sizeof(*out->extents));
+    if (!out->extents)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < in->n_pieces; i++) {
-        enum status st = take_run(in->pieces[i], &out->runs[i]);
+        enum status st = take_extent(in->pieces[i], &out->extents[i]);
         if (st != ST_OK)
             return st;
-        out->run_count++;
+        out->extent_count++;
     }
     return ST_OK;
 }

@@ -20,12 +20,13 @@ static size_t aligned(size_t size, size_t to)
     return (size + to - 1) / to * to;
 }
 
-/* The runs, hashes of at least 64 KiB each, the skip list and the blobs. */
+/* The extents, hashes of at least 64 KiB each, the skip list and the blobs. */
 static size_t beside_room(size_t share_bytes)
 {
     const size_t pieces = share_bytes / PIECE_ELEMENTS + CKPT_BUFFERS_MAX;
-    const size_t runs = CKPT_RUNS_MAX * sizeof(struct copy_run);
-    return aligned(COPY_BESIDE + runs + pieces * sizeof(struct ckpt_hash) + COPY_ROOM, COPY_PAGE);
+    const size_t extents = CKPT_EXTENTS_MAX * sizeof(struct copy_extent);
+    return aligned(COPY_BESIDE + extents + pieces * sizeof(struct ckpt_hash) + COPY_ROOM,
+                   COPY_PAGE);
 }
 
 size_t copy_file_bytes(size_t share_bytes)
@@ -131,27 +132,27 @@ static size_t take_room(const struct copy_file *file, size_t *at, uint64_t size)
     return here;
 }
 
-static struct copy_run *runs_of(const struct copy_file *file)
+static struct copy_extent *extents_of(const struct copy_file *file)
 {
-    return (struct copy_run *)(void *)(file->memory + head_of(file)->runs);
+    return (struct copy_extent *)(void *)(file->memory + head_of(file)->extents);
 }
 
-/* at: beside, data. The runs of a buffer lie one after the other: all but its last are multiples of
- * COPY_ALIGN, and their hashes of 8. */
-static enum status put_run(struct copy_file *file, uint32_t i, size_t at[2])
+/* at: beside, data. The extents of a buffer lie one after the other: all but its last are multiples
+ * of COPY_ALIGN, and their hashes of 8. */
+static enum status put_extent(struct copy_file *file, uint32_t i, size_t at[2])
 {
-    const struct ckpt_run *from = &file->share.run[i];
+    const struct ckpt_extent *from = &file->share.extent[i];
     const uint64_t width = ckpt_dtype_size(file->buffers[from->buffer].dtype);
     const uint64_t bytes = from->count * width;
     const size_t hashes =
         take_room(file, &at[0], ckpt_pieces(from->count) * sizeof(struct ckpt_hash));
     if (hashes == 0 || at[1] > file->size || bytes > file->size - at[1])
         return ST_FULL;
-    runs_of(file)[i] = (struct copy_run){ .buffer = from->buffer,
-                                          .first = from->first,
-                                          .count = from->count,
-                                          .data = at[1],
-                                          .hashes = hashes };
+    extents_of(file)[i] = (struct copy_extent){ .buffer = from->buffer,
+                                                .first = from->first,
+                                                .count = from->count,
+                                                .data = at[1],
+                                                .hashes = hashes };
     at[1] += aligned((size_t)bytes, COPY_ALIGN);
     return ST_OK;
 }
@@ -171,11 +172,11 @@ static enum status put_share(struct copy_file *file, const struct ckpt_state *st
     enum status st = ckpt_share_of(state, rank, size, &file->share);
     if (st != ST_OK)
         return st;
-    head->run_count = file->share.count;
-    head->runs = take_room(file, &at[0], head->run_count * sizeof(struct copy_run));
-    st = head->runs == 0 ? ST_FULL : ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < head->run_count; i++)
-        st = put_run(file, i, at);
+    head->extent_count = file->share.count;
+    head->extents = take_room(file, &at[0], head->extent_count * sizeof(struct copy_extent));
+    st = head->extents == 0 ? ST_FULL : ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < head->extent_count; i++)
+        st = put_extent(file, i, at);
     return st;
 }
 
@@ -266,9 +267,9 @@ enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *sta
 }
 
 /* A piece at a time: what was hashed is still in the cache when it is copied. */
-static void copy_run(struct copy_file *file, uint32_t i)
+static void copy_extent(struct copy_file *file, uint32_t i)
 {
-    const struct copy_run *to = &runs_of(file)[i];
+    const struct copy_extent *to = &extents_of(file)[i];
     const struct ckpt_buffer *buffer = &file->buffers[to->buffer];
     const size_t width = (size_t)ckpt_dtype_size(buffer->dtype);
     const uint8_t *from =
@@ -285,15 +286,15 @@ static void copy_run(struct copy_file *file, uint32_t i)
 void copy_file_fill(struct copy_file *file)
 {
     for (uint32_t i = 0; i < file->share.count; i++)
-        copy_run(file, i);
+        copy_extent(file, i);
     for (uint32_t i = 0; i < file->state.buffer_count; i++) {
         struct ckpt_buffer *buffer = &file->buffers[i];
         const uint32_t first = ckpt_share_find(&file->share, i, 0);
-        const bool none = first == file->share.count || file->share.run[first].buffer != i;
-        const struct copy_run *run = none ? NULL : &runs_of(file)[first];
-        buffer->data = none ? NULL : file->memory + run->data;
+        const bool none = first == file->share.count || file->share.extent[first].buffer != i;
+        const struct copy_extent *extent = none ? NULL : &extents_of(file)[first];
+        buffer->data = none ? NULL : file->memory + extent->data;
         buffer->pieces =
-            none ? NULL : (const struct ckpt_hash *)(const void *)(file->memory + run->hashes);
+            none ? NULL : (const struct ckpt_hash *)(const void *)(file->memory + extent->hashes);
         buffer->packed = true;
     }
 }
@@ -334,36 +335,39 @@ static bool is_sound_buffer(const struct copy_buffer *b)
            b->elements <= UINT64_MAX / 16;
 }
 
-static bool is_sound_run(const struct copy_run *run, const struct ckpt_buffer *buffer,
-                         const struct copy_seal *seal, uint64_t data_offset)
+static bool is_sound_extent(const struct copy_extent *extent, const struct ckpt_buffer *buffer,
+                            const struct copy_seal *seal, uint64_t data_offset)
 {
-    return run->hashes % 8 == 0 &&
-           is_inside(run->data, run->count * ckpt_dtype_size(buffer->dtype), data_offset,
+    return extent->hashes % 8 == 0 &&
+           is_inside(extent->data, extent->count * ckpt_dtype_size(buffer->dtype), data_offset,
                      seal->file_size) &&
-           is_inside(run->hashes, ckpt_pieces(run->count) * sizeof(struct ckpt_hash), COPY_BESIDE,
-                     seal->head_size);
+           is_inside(extent->hashes, ckpt_pieces(extent->count) * sizeof(struct ckpt_hash),
+                     COPY_BESIDE, seal->head_size);
 }
 
-/* Checks the runs, after the buffers were checked. */
-static bool are_sound_runs(const struct copy_seal *seal, const struct copy_head *head)
+/* Checks the extents, after the buffers were checked. */
+static bool are_sound_extents(const struct copy_seal *seal, const struct copy_head *head)
 {
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX] = { 0 };
     const struct ckpt_state state = { .buffers = buffers, .buffer_count = head->buffer_count };
-    struct ckpt_share share = { .count = head->run_count };
-    const struct copy_run *runs =
-        (const struct copy_run *)(const void *)((const uint8_t *)head - sizeof(*seal) + head->runs);
-    if (head->run_count > CKPT_RUNS_MAX || head->runs % 8 != 0 ||
-        !is_inside(head->runs, head->run_count * sizeof(*runs), COPY_BESIDE, seal->head_size))
+    struct ckpt_share share = { .count = head->extent_count };
+    const struct copy_extent *extents =
+        (const struct copy_extent *)(const void *)((const uint8_t *)head - sizeof(*seal) +
+                                                   head->extents);
+    if (head->extent_count > CKPT_EXTENTS_MAX || head->extents % 8 != 0 ||
+        !is_inside(head->extents, head->extent_count * sizeof(*extents), COPY_BESIDE,
+                   seal->head_size))
         return false;
     for (uint32_t i = 0; i < head->buffer_count; i++) {
         buffers[i].dtype = (enum ckpt_dtype)head->buffers[i].dtype;
         buffers[i].count = head->buffers[i].elements;
     }
     for (uint32_t i = 0; i < share.count; i++)
-        share.run[i] = (struct ckpt_run){ runs[i].buffer, runs[i].first, runs[i].count };
+        share.extent[i] =
+            (struct ckpt_extent){ extents[i].buffer, extents[i].first, extents[i].count };
     bool sound = ckpt_share_check(&state, &share) == ST_OK;
     for (uint32_t i = 0; sound && i < share.count; i++)
-        sound = is_sound_run(&runs[i], &buffers[runs[i].buffer], seal, head->data_offset);
+        sound = is_sound_extent(&extents[i], &buffers[extents[i].buffer], seal, head->data_offset);
     return sound;
 }
 
@@ -377,7 +381,7 @@ static bool is_sound(const struct copy_seal *seal, const struct copy_head *head)
         is_inside(head->skip, head->skip_count * sizeof(uint64_t), COPY_BESIDE, seal->head_size);
     for (uint32_t i = 0; sound && i < head->buffer_count; i++)
         sound = is_sound_buffer(&head->buffers[i]);
-    sound = sound && are_sound_runs(seal, head);
+    sound = sound && are_sound_extents(seal, head);
     for (uint32_t i = 0; sound && i < head->blob_count; i++) {
         const struct copy_blob *blob = &head->blobs[i];
         sound = is_sound_text(blob->name) &&
@@ -445,27 +449,27 @@ void copy_view_unmap(struct copy_view *view)
     *view = (struct copy_view){ .size = 0 };
 }
 
-const struct copy_run *copy_view_runs(const struct copy_view *view)
+const struct copy_extent *copy_view_extents(const struct copy_view *view)
 {
-    return (const struct copy_run *)(const void *)(view->memory + view->head->runs);
+    return (const struct copy_extent *)(const void *)(view->memory + view->head->extents);
 }
 
-static size_t width_of(const struct copy_view *view, const struct copy_run *run)
+static size_t width_of(const struct copy_view *view, const struct copy_extent *extent)
 {
-    return (size_t)ckpt_dtype_size((enum ckpt_dtype)view->head->buffers[run->buffer].dtype);
+    return (size_t)ckpt_dtype_size((enum ckpt_dtype)view->head->buffers[extent->buffer].dtype);
 }
 
-const void *copy_view_data(const struct copy_view *view, uint32_t run, size_t *out_size)
+const void *copy_view_data(const struct copy_view *view, uint32_t extent, size_t *out_size)
 {
-    const struct copy_run *it = &copy_view_runs(view)[run];
+    const struct copy_extent *it = &copy_view_extents(view)[extent];
     *out_size = (size_t)it->count * width_of(view, it);
     return view->memory + it->data;
 }
 
-enum status copy_view_check_data(const struct copy_view *view, uint32_t run, uint64_t offset,
+enum status copy_view_check_data(const struct copy_view *view, uint32_t extent, uint64_t offset,
                                  const void *data, size_t size)
 {
-    const struct copy_run *it = &copy_view_runs(view)[run];
+    const struct copy_extent *it = &copy_view_extents(view)[extent];
     const size_t piece = PIECE_ELEMENTS * width_of(view, it);
     const uint8_t *from = data;
     const struct ckpt_hash *hashes =
@@ -513,7 +517,7 @@ enum status copy_file_check(const struct copy_file *file, const struct copy_seal
 {
     struct copy_view view;
     enum status st = parse_view(seal, file->memory, file->size, file->size, &view);
-    for (uint32_t i = 0; st == ST_OK && i < view.head->run_count; i++) {
+    for (uint32_t i = 0; st == ST_OK && i < view.head->extent_count; i++) {
         size_t size = 0;
         const void *data = copy_view_data(&view, i, &size);
         st = copy_view_check_data(&view, i, 0, data, size);

@@ -7,9 +7,9 @@
  *     offset        bytes                 what
  *     0             64                    struct copy_seal: zero, or "all behind me is whole"
  *     64            3696                  struct copy_head: scalars, tables of buffers and blobs
- *     COPY_BESIDE   up to head_size       table of runs, hashes of the pieces, skip list, blobs
- *     data_offset   up to file_size       this rank's share: of each buffer its runs, one after the
- *                                         other, the first at a multiple of 64
+ *     COPY_BESIDE   up to head_size       table of extents, hashes of the pieces, skip list, blobs
+ *     data_offset   up to file_size       this rank's share: of each buffer its extents, one after
+ *                                         the other, the first at a multiple of 64
  *
  * Name: g<generation>-r<rank>-<number>.copy; the rank is the one whose share it is.
  *
@@ -39,7 +39,7 @@
 #include "checkpoint/checkpoint.h"
 #include "common/status.h"
 
-#define COPY_VERSION   3u /* 2: one run of each buffer; 1: of a training that added otherwise */
+#define COPY_VERSION   3u /* 2: one extent of each buffer; 1: of a training that added otherwise */
 #define COPY_BLOBS_MAX 8
 #define COPY_BESIDE    8192u
 #define COPY_ALIGN     64u
@@ -80,18 +80,18 @@ _Static_assert(sizeof(struct copy_buffer) == 144, "layout");
 _Static_assert(offsetof(struct copy_buffer, dtype) == 128, "layout");
 _Static_assert(offsetof(struct copy_buffer, elements) == 136, "layout");
 
-/* A run of the share, in the order of struct ckpt_share. */
-struct copy_run {
+/* An extent of the share, in the order of struct ckpt_share. */
+struct copy_extent {
     uint32_t buffer;
     uint32_t zero;
     uint64_t first, count; /* elements */
     uint64_t data;         /* offset of its bytes in the file */
     uint64_t hashes;       /* offset of the first of its pieces' hashes */
 };
-_Static_assert(sizeof(struct copy_run) == 40, "layout");
-_Static_assert(offsetof(struct copy_run, first) == 8, "layout");
-_Static_assert(offsetof(struct copy_run, data) == 24, "layout");
-_Static_assert(offsetof(struct copy_run, hashes) == 32, "layout");
+_Static_assert(sizeof(struct copy_extent) == 40, "layout");
+_Static_assert(offsetof(struct copy_extent, first) == 8, "layout");
+_Static_assert(offsetof(struct copy_extent, data) == 24, "layout");
+_Static_assert(offsetof(struct copy_extent, hashes) == 32, "layout");
 
 struct copy_blob {
     char name[LIMIT_NAME];
@@ -110,8 +110,8 @@ struct copy_head {
     uint64_t loss_scale_good_steps;
     uint64_t skip_count, skip; /* skip: offset */
     uint64_t data_offset;
-    uint64_t runs; /* offset of struct copy_run[run_count] */
-    uint32_t run_count, zero;
+    uint64_t extents; /* offset of struct copy_extent[extent_count] */
+    uint32_t extent_count, zero;
     struct copy_buffer buffers[CKPT_BUFFERS_MAX];
     struct copy_blob blobs[COPY_BLOBS_MAX];
 };
@@ -121,8 +121,8 @@ _Static_assert(offsetof(struct copy_head, seed) == 160, "layout");
 _Static_assert(offsetof(struct copy_head, loss_scale) == 184, "layout");
 _Static_assert(offsetof(struct copy_head, skip_count) == 200, "layout");
 _Static_assert(offsetof(struct copy_head, data_offset) == 216, "layout");
-_Static_assert(offsetof(struct copy_head, runs) == 224, "layout");
-_Static_assert(offsetof(struct copy_head, run_count) == 232, "layout");
+_Static_assert(offsetof(struct copy_head, extents) == 224, "layout");
+_Static_assert(offsetof(struct copy_head, extent_count) == 232, "layout");
 _Static_assert(offsetof(struct copy_head, buffers) == 240, "layout");
 _Static_assert(offsetof(struct copy_head, blobs) == 2544, "layout");
 _Static_assert(sizeof(struct copy_head) == 3696, "layout");
@@ -197,14 +197,14 @@ MUST_CHECK enum status copy_view_parse(const void *memory, size_t size, size_t f
                                        struct copy_view *out);
 void copy_view_unmap(struct copy_view *view);
 
-/* Returns the table of runs: head->run_count of them, which are a share (ckpt_share_check) of the
- * head's buffers. */
-const struct copy_run *copy_view_runs(const struct copy_view *view);
-/* Returns a run's bytes as they lie in the file. */
-const void *copy_view_data(const struct copy_view *view, uint32_t run, size_t *out_size);
-/* Compares a stretch of a run's bytes, from a piece's border to another or to its end, with the
+/* Returns the table of extents: head->extent_count of them, which are a share (ckpt_share_check) of
+ * the head's buffers. */
+const struct copy_extent *copy_view_extents(const struct copy_view *view);
+/* Returns an extent's bytes as they lie in the file. */
+const void *copy_view_data(const struct copy_view *view, uint32_t extent, size_t *out_size);
+/* Compares a stretch of an extent's bytes, from a piece's border to another or to its end, with the
  * hashes of its pieces. ST_CORRUPT */
-MUST_CHECK enum status copy_view_check_data(const struct copy_view *view, uint32_t run,
+MUST_CHECK enum status copy_view_check_data(const struct copy_view *view, uint32_t extent,
                                             uint64_t offset, const void *data, size_t size);
 
 /* ---- receiving what another node's file holds ---- */

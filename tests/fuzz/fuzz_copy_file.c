@@ -24,7 +24,7 @@ static void read_all(const struct copy_view *view)
         for (size_t b = 0; b < size; b++)
             sum += blob[b];
     }
-    for (uint32_t i = 0; i < view->head->run_count; i++) {
+    for (uint32_t i = 0; i < view->head->extent_count; i++) {
         size_t size = 0;
         const void *data = copy_view_data(view, i, &size);
         const enum status st = copy_view_check_data(view, i, 0, data, size);

@@ -49,15 +49,15 @@ def check(source, form, memory):
     for name, table in zip(STRUCTS, tables):
         if [row for row in table if row[0] < structs[name][1]] != structs[name][0]:
             yield f"format.md: not as struct {name}: {structs[name][0]}"
-    seal, head, run = tables_of(memory)[-3:]
-    for name, table in (("copy_seal", seal), ("copy_head", head), ("copy_run", run)):
+    seal, head, extent = tables_of(memory)[-3:]
+    for name, table in (("copy_seal", seal), ("copy_head", head), ("copy_extent", extent)):
         told, fields = {at for at, _ in table}, {at for at, _ in structs[name][0]}
         asserted = {int(at) for at in re.findall(rf"offsetof\(struct {name}, \w+\) == (\d+)", source)}
         if not asserted <= told <= fields:
             yield f"memory.md: struct {name} has fields at {sorted(fields)}, the table at {sorted(told)}"
     sizes = re.findall(r"`(?:struct )?(disk_\w+)`(?: \||,) (\d+)", form)
     sizes += [("copy_" + name, size) for name, size in
-              re.findall(r"(seal|head|buffer|blob|run)s?(?:,| of) (\d+) bytes", memory[memory.rindex("## Bytes"):])]
+              re.findall(r"(seal|head|buffer|blob|extent)s?(?:,| of) (\d+) bytes", memory[memory.rindex("## Bytes"):])]
     for name, size in sizes:
         if structs[name][1] != int(size):
             yield f"struct {name} has {structs[name][1]} bytes, not {size}"

@@ -8,7 +8,7 @@ struct staging {
     const struct device *device;
     struct ckpt_share share;
     struct ckpt_state state;                      /* of buffers */
-    struct ckpt_buffer buffers[CKPT_BUFFERS_MAX]; /* data: the copies of their runs */
+    struct ckpt_buffer buffers[CKPT_BUFFERS_MAX]; /* data: the copies of their extents */
     const void *from[CKPT_BUFFERS_MAX];           /* on the device, from element 0 */
     void *to[CKPT_BUFFERS_MAX];                   /* host memory */
     struct event *computed, *copied;
@@ -20,8 +20,8 @@ static enum status stage_buffer(struct staging *s, const struct ckpt_state *stat
     const size_t width = ckpt_dtype_size(state->buffers[i].dtype);
     uint64_t count = 0;
     for (uint32_t r = ckpt_share_find(&s->share, i, 0);
-         r < s->share.count && s->share.run[r].buffer == i; r++)
-        count += s->share.run[r].count;
+         r < s->share.count && s->share.extent[r].buffer == i; r++)
+        count += s->share.extent[r].count;
     s->buffers[i] = state->buffers[i];
     s->buffers[i].packed = true;
     s->from[i] = state->buffers[i].data;
@@ -75,13 +75,13 @@ void staging_close(struct staging *staging)
 static enum status copy_run(const struct staging *s, uint32_t i)
 {
     const struct device *d = s->device;
-    const struct ckpt_run *run = &s->share.run[i];
-    const size_t width = ckpt_dtype_size(s->buffers[run->buffer].dtype);
+    const struct ckpt_extent *extent = &s->share.extent[i];
+    const size_t width = ckpt_dtype_size(s->buffers[extent->buffer].dtype);
     return d->table->vector.copy(d->backend,
-                                 (uint8_t *)s->to[run->buffer] +
+                                 (uint8_t *)s->to[extent->buffer] +
                                      ckpt_share_offset(&s->state, &s->share, i) * width,
-                                 (const uint8_t *)s->from[run->buffer] + run->first * width,
-                                 (size_t)run->count * width, d->staging);
+                                 (const uint8_t *)s->from[extent->buffer] + extent->first * width,
+                                 (size_t)extent->count * width, d->staging);
 }
 
 enum status staging_begin(struct staging *staging)

@@ -93,15 +93,15 @@ struct stage {
     uint32_t size;    /* ranks */
     uint32_t *orders; /* [stages][lanes] exact_spread's */
     struct pipeline_table table;
-    const struct pipeline_row *row;             /* this rank's */
-    struct lane_extent extent[STAGE_PARTS_MAX]; /* by part */
+    const struct pipeline_row *row;           /* this rank's */
+    struct lane_slice slice[STAGE_PARTS_MAX]; /* by part */
 
     struct owners owners; /* a stage is an owner; with options.owns a rank */
-    struct lane_run params[STAGE_CHUNKS_MAX + TAPE_TIES_MAX], stats[STAGE_CHUNKS_MAX];
-    size_t param_runs;
-    struct exact_run runs[STAGE_CHUNKS_MAX * LANE_PARTS]; /* of the lane vector; section: chunk */
-    size_t run_count;
-    size_t *bucket_begin; /* of those runs */
+    struct lane_extent params[STAGE_CHUNKS_MAX + TAPE_TIES_MAX], stats[STAGE_CHUNKS_MAX];
+    size_t param_extents;
+    struct exact_extent extents[STAGE_CHUNKS_MAX * LANE_PARTS]; /* section: chunk */
+    size_t extent_count;
+    size_t *bucket_begin; /* of those extents */
     size_t bucket_count;
     size_t *borders; /* with options.owns: struct exact_options ... */
     size_t kept;     /* ... likewise: the parameters' buckets */

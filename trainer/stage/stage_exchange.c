@@ -176,9 +176,9 @@ struct fringe {
 static bool route_fringe(struct stage *s, const struct fringe *f, uint32_t from, uint32_t to)
 {
     const uint32_t stages = s->layout.stage_count;
-    const struct lane_run own = stage_updated(s, to, f->buffer);
-    const struct lane_run wants = stage_saved(s, to, f->buffer, f->count);
-    const struct lane_run has = stage_updated(s, from, f->buffer);
+    const struct lane_extent own = stage_updated(s, to, f->buffer);
+    const struct lane_extent wants = stage_saved(s, to, f->buffer, f->count);
+    const struct lane_extent has = stage_updated(s, from, f->buffer);
     const size_t first = has.first > own.end ? has.first : own.end;
     const size_t last = has.end < wants.end ? has.end : wants.end;
     const struct comm_segment segment = { f->data + first, (last - first) * sizeof(float) };

@@ -221,18 +221,18 @@ bool stage_is_same(const struct stage *stage, const struct stage *before)
     return same;
 }
 
-/* A run in its place among those that are known; once. */
-static void note_param(struct stage *s, struct lane_run run)
+/* An extent in its place among those that are known; once. */
+static void note_param(struct stage *s, struct lane_extent extent)
 {
-    size_t at = s->param_runs;
-    for (size_t i = 0; i < s->param_runs; i++) {
-        if (s->params[i].first == run.first)
+    size_t at = s->param_extents;
+    for (size_t i = 0; i < s->param_extents; i++) {
+        if (s->params[i].first == extent.first)
             return;
     }
-    for (; at > 0 && s->params[at - 1].first > run.first; at--)
+    for (; at > 0 && s->params[at - 1].first > extent.first; at--)
         s->params[at] = s->params[at - 1];
-    s->params[at] = run;
-    s->param_runs++;
+    s->params[at] = extent;
+    s->param_extents++;
 }
 
 /* Notes the stage's own parameters, and those of others that its nodes read, in ascending order. */
@@ -240,45 +240,44 @@ static void note_params(struct stage *s)
 {
     const struct tape *tape = s->options.tape;
     for (uint32_t c = 0; c < stage_chunks(s); c++) {
-        const struct lane_run *own = &s->extent[stage_part(s, c)].part[LANE_PARAMS];
+        const struct lane_extent *own = &s->slice[stage_part(s, c)].part[LANE_PARAMS];
         if (own->first < own->end)
             note_param(s, *own);
     }
     for (int t = 0; t < tape->tie_count; t++) {
         const struct tape_tensor *param = &tape->params[tape->ties[t].param];
         if (stage_has_node(s, tape->ties[t].node) && !stage_has_node(s, param->first_node))
-            note_param(s, (struct lane_run){ param->offset, param->offset + param->count });
+            note_param(s, (struct lane_extent){ param->offset, param->offset + param->count });
     }
 }
 
-/* Notes the runs in the vector's order. Scalars are the last chunk's. */
-static void note_runs(struct stage *s)
+/* Notes the extents in the vector's order. Scalars are the last chunk's. */
+static void note_extents(struct stage *s)
 {
     const uint32_t chunks = stage_chunks(s);
     const size_t stat_at = lane_layout(s->options.tape).stat_at;
     for (int i = 0; i < LANE_PARTS; i++) {
         for (uint32_t c = i == LANE_SCALARS ? chunks - 1 : 0; c < chunks; c++) {
-            const struct lane_run *run = &s->extent[stage_part(s, c)].part[i];
-            if (run->first < run->end) {
-                s->runs[s->run_count++] =
-                    (struct exact_run){ run->first, run->end - run->first, c };
+            const struct lane_extent *extent = &s->slice[stage_part(s, c)].part[i];
+            if (extent->first < extent->end) {
+                s->extents[s->extent_count++] =
+                    (struct exact_extent){ extent->first, extent->end - extent->first, c };
             }
         }
     }
     for (uint32_t c = 0; c < chunks; c++) {
-        const struct lane_run *stats = &s->extent[stage_part(s, c)].part[LANE_STATS];
-        s->stats[c] = (struct lane_run){ stats->first - stat_at, stats->end - stat_at };
+        const struct lane_extent *stats = &s->slice[stage_part(s, c)].part[LANE_STATS];
+        s->stats[c] = (struct lane_extent){ stats->first - stat_at, stats->end - stat_at };
     }
 }
 
-static enum status note_extents(struct stage *s)
+static enum status note_slices(struct stage *s)
 {
     for (uint32_t i = 0; i < s->parts; i++) {
-        s->extent[i] =
-            lane_extent(s->options.tape, (int)s->node_begin[i], (int)s->node_begin[i + 1]);
+        s->slice[i] = lane_slice(s->options.tape, (int)s->node_begin[i], (int)s->node_begin[i + 1]);
     }
     note_params(s);
-    note_runs(s);
+    note_extents(s);
     enum status st = stage_note_owners(s);
     return st == ST_OK ? stage_cut_buckets(s) : st;
 }
@@ -294,7 +293,7 @@ enum status stage_open(const struct stage_options *options, struct stage **out,
     s->options = *options;
     enum status st = arrange(s, reason);
     if (st == ST_OK)
-        st = note_extents(s);
+        st = note_slices(s);
     if (st == ST_OK) {
         s->send = calloc(s->size, sizeof(*s->send));
         s->recv = calloc(s->size, sizeof(*s->recv));
@@ -334,7 +333,7 @@ struct optimizer_holding stage_holding(const struct stage *stage)
     return (struct optimizer_holding){ .owners = &stage->owners,
                                        .replicas = !stage->options.owns,
                                        .params = stage->params,
-                                       .param_runs = stage->param_runs,
+                                       .param_extents = stage->param_extents,
                                        .stats = stage->stats,
-                                       .stat_runs = stage_chunks(stage) };
+                                       .stat_extents = stage_chunks(stage) };
 }

@@ -15,7 +15,8 @@ static size_t unit_of(const struct stage *s)
 
 /* ---- buckets ---- */
 
-/* Buckets [begin[b], end[b]) of a lane vector: the parameters', part by part; then other runs. */
+/* Buckets [begin[b], end[b]) of a lane vector: the parameters', part by part; then other
+ * extents. */
 struct buckets {
     size_t *begin, *end; /* [LANE_BUCKETS_MAX] */
     size_t count, params;
@@ -43,7 +44,7 @@ static void buckets_release(struct buckets *b)
  * as one vector. */
 static enum status cut_part(const struct stage *s, uint32_t part, struct buckets *b)
 {
-    const struct lane_run *params = &s->extent[part].part[LANE_PARAMS];
+    const struct lane_extent *params = &s->slice[part].part[LANE_PARAMS];
     const size_t most = s->options.owns ? LANE_OWNED_BUCKETS_MAX : BUCKETS_MAX;
     const size_t wanted = lane_wanted((params->end - params->first) * stage_chunks(s), most);
     const size_t unit = s->options.owns ? lane_owned_cut(unit_of(s), wanted) : PIECE_ELEMENTS;
@@ -71,9 +72,9 @@ static enum status cut_params(const struct stage *s, uint32_t stage, struct buck
     return st;
 }
 
-static bool is_of_params(const struct stage *s, const struct exact_run *run)
+static bool is_of_params(const struct stage *s, const struct exact_extent *extent)
 {
-    return run->first < s->options.tape->param_elements;
+    return extent->first < s->options.tape->param_elements;
 }
 
 /* The chunks of a stage's buckets; the parameters' are owned, others cut evenly. */
@@ -93,12 +94,12 @@ static void deal_buckets(const struct stage *s, uint32_t stage, const struct buc
 static enum status note_buckets(struct stage *s, struct buckets *b)
 {
     enum status st = cut_params(s, s->box.stage, b);
-    for (size_t i = 0; st == ST_OK && i < s->run_count; i++) {
-        const struct exact_run *run = &s->runs[i];
-        if (is_of_params(s, run))
+    for (size_t i = 0; st == ST_OK && i < s->extent_count; i++) {
+        const struct exact_extent *extent = &s->extents[i];
+        if (is_of_params(s, extent))
             continue;
-        b->begin[b->count] = run->first;
-        b->end[b->count++] = run->first + run->count;
+        b->begin[b->count] = extent->first;
+        b->end[b->count++] = extent->first + extent->count;
     }
     const size_t row = (size_t)s->stages[s->box.stage].data_width + 1;
     if (st == ST_OK && s->options.owns) {
@@ -141,12 +142,13 @@ static enum status append_buckets(struct stage *s, uint32_t stage, const struct 
     struct owners *all = &s->owners;
     const uint32_t first = layout_first_rank(&s->layout, stage), before = all->begin[first];
     if (st == ST_OK) {
-        struct owned_run *more = realloc(all->run, (before + of.begin[width] + 1) * sizeof(*more));
+        struct owned_extent *more =
+            realloc(all->extent, (before + of.begin[width] + 1) * sizeof(*more));
         st = more == NULL ? ST_NO_MEMORY : ST_OK;
-        all->run = more == NULL ? all->run : more;
+        all->extent = more == NULL ? all->extent : more;
     }
     if (st == ST_OK)
-        memcpy(all->run + before, of.run, of.begin[width] * sizeof(*of.run));
+        memcpy(all->extent + before, of.extent, of.begin[width] * sizeof(*of.extent));
     for (uint32_t r = 0; st == ST_OK && r < width; r++)
         all->begin[first + r + 1] = before + of.begin[r + 1];
     owners_release(&of);
@@ -170,11 +172,11 @@ static void append_stage(struct stage *s, uint32_t stage)
     uint32_t *end = &s->owners.begin[stage + 1];
     *end = s->owners.begin[stage];
     for (uint32_t c = 0; c < stage_chunks(s); c++) {
-        const struct lane_run *params =
-            &s->extent[pipeline_part(&s->table, stage, c)].part[LANE_PARAMS];
+        const struct lane_extent *params =
+            &s->slice[pipeline_part(&s->table, stage, c)].part[LANE_PARAMS];
         if (params->first < params->end) {
-            s->owners.run[(*end)++] =
-                (struct owned_run){ params->first, params->end - params->first };
+            s->owners.extent[(*end)++] =
+                (struct owned_extent){ params->first, params->end - params->first };
         }
     }
 }
@@ -185,9 +187,9 @@ enum status stage_note_owners(struct stage *stage)
     const uint32_t stages = s->layout.stage_count;
     s->owners.rank = s->options.owns ? s->options.rank : s->box.stage;
     s->owners.size = s->options.owns ? s->size : stages;
-    s->owners.run = calloc((size_t)s->parts + 1, sizeof(*s->owners.run));
+    s->owners.extent = calloc((size_t)s->parts + 1, sizeof(*s->owners.extent));
     s->owners.begin = calloc((size_t)s->owners.size + 1, sizeof(*s->owners.begin));
-    if (s->owners.run == NULL || s->owners.begin == NULL)
+    if (s->owners.extent == NULL || s->owners.begin == NULL)
         return ST_NO_MEMORY;
     enum status st = ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < stages; i++) {
@@ -205,7 +207,7 @@ uint32_t stage_owner_of(const struct stage *stage, size_t element)
     const struct owners *o = &stage->owners;
     for (uint32_t r = 0; r < o->size; r++) {
         for (uint32_t i = o->begin[r]; i < o->begin[r + 1]; i++) {
-            if (element >= o->run[i].first && element < o->run[i].first + o->run[i].count)
+            if (element >= o->extent[i].first && element < o->extent[i].first + o->extent[i].count)
                 return r;
         }
     }

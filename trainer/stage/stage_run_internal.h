@@ -67,7 +67,7 @@ struct stage_run {
     size_t input_bytes[TAPE_INPUTS_MAX];
     size_t draw_bytes;
     struct lane_layout layout;
-    struct lane_run sums; /* of the lane vector: what F makes */
+    struct lane_extent sums; /* of the lane vector: what F makes */
 };
 
 /* Enqueues a copy on the compute stream. */

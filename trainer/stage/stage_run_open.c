@@ -15,7 +15,7 @@ static enum status open_flight(struct stage_run *r, struct stage_flight *flight)
     size_t count = 0;
     void *memory = NULL;
     for (uint32_t c = 0; c < stage_chunks(s); c++) {
-        const struct lane_run *stats = &s->extent[stage_part(s, c)].part[LANE_STATS];
+        const struct lane_extent *stats = &s->slice[stage_part(s, c)].part[LANE_STATS];
         if (stats->first < stats->end) {
             parts[count++] = (struct memory_part){ stats->first * sizeof(float),
                                                    (stats->end - stats->first) * sizeof(float) };

@@ -100,12 +100,12 @@ static enum status add_sums(struct stage_run *r, const struct pipeline_action *a
     const struct device *d = r->device;
     const struct stage *s = r->options.stage;
     const struct stage_flight *flight = &r->flights[action->stash];
-    const struct lane_extent *extent = &s->extent[stage_part(s, action->chunk)];
+    const struct lane_slice *slice = &s->slice[stage_part(s, action->chunk)];
     const bool counts = action->chunk + 1 == stage_chunks(s);
-    const struct lane_run runs[] = { extent->part[LANE_STATS], extent->part[LANE_SCALARS] };
+    const struct lane_extent extents[] = { slice->part[LANE_STATS], slice->part[LANE_SCALARS] };
     enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < (counts ? 2 : 1); i++) {
-        const size_t first = runs[i].first, count = runs[i].end - first;
+        const size_t first = extents[i].first, count = extents[i].end - first;
         if (count == 0)
             continue;
         if (micro == 0) {

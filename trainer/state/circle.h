@@ -19,6 +19,6 @@ struct circle {
 
 /* world: a communicator of all ranks, of the kind of the worker's own where there are stages. */
 struct circle circle_of(const struct worker *worker, struct comm *world);
-/* True if each rank of the circle has the same runs of that buffer; false: moments that ranks own
- * parts of. */
+/* True if each rank of the circle has the same extents of that buffer; false: moments that ranks
+ * own parts of. */
 bool circle_has(const struct worker *worker, uint32_t buffer);

@@ -11,7 +11,7 @@
 
 #define SEND_MS  INT64_C(60000)
 #define HEAD_MAX ((uint64_t)256 * 1024 * 1024) /* holds the hashes of a share of some TB */
-/* Most bytes of a run that are read and sent at once: whole chunks, on all ranks the same. */
+/* Most bytes of an extent that are read and sent at once: whole chunks, on all ranks the same. */
 #define STRETCH ((size_t)16 * 1024 * 1024)
 
 struct share_restore {
@@ -94,13 +94,13 @@ static enum status check_share(const struct share_restore *r, const struct copy_
 /* Notes which chunks it has: no other share may have them. */
 static enum status cover(struct share_restore *r, const struct copy_view *view)
 {
-    const struct copy_run *runs = copy_view_runs(view);
-    for (uint32_t i = 0; i < view->head->run_count; i++) {
-        const uint32_t buffer = runs[i].buffer;
+    const struct copy_extent *extents = copy_view_extents(view);
+    for (uint32_t i = 0; i < view->head->extent_count; i++) {
+        const uint32_t buffer = extents[i].buffer;
         const enum ckpt_dtype dtype = r->view.state.buffers[buffer].dtype;
-        const uint64_t index = runs[i].first / ckpt_chunk_elements(dtype);
+        const uint64_t index = extents[i].first / ckpt_chunk_elements(dtype);
         uint8_t *chunk = r->covered + r->chunk_at[buffer] + index;
-        const size_t count = (size_t)ckpt_chunks(dtype, runs[i].count);
+        const size_t count = (size_t)ckpt_chunks(dtype, extents[i].count);
         if (memchr(chunk, 1, count) != NULL)
             return share_fail(r, ST_CORRUPT, "has what another one has, too");
         memset(chunk, 1, count);
@@ -132,11 +132,11 @@ static enum status take_share_scalars(const struct share_restore *r, const struc
     return same ? ST_OK : share_fail(r, ST_CORRUPT, "is of another state than the others");
 }
 
-/* Elements [first, first + count) of a buffer: part of a run of the share. */
+/* Elements [first, first + count) of a buffer: part of an extent of the share. */
 struct stretch {
-    uint32_t run, buffer;
+    uint32_t extent, buffer;
     uint64_t first, count;
-    uint64_t offset; /* bytes of the run before it */
+    uint64_t offset; /* bytes of the extent before it */
     size_t size;
 };
 
@@ -167,11 +167,11 @@ static enum status take_stretch(const struct share_restore *r, const struct copy
     uint8_t *to = all ? (uint8_t *)r->host.data[s->buffer] + s->first * width : r->scratch;
     size_t size = 0;
     if (here)
-        memcpy(to, (const uint8_t *)copy_view_data(view, s->run, &size) + s->offset, s->size);
+        memcpy(to, (const uint8_t *)copy_view_data(view, s->extent, &size) + s->offset, s->size);
     enum status st = sent ? send_all(r, to, s->size) : ST_OK;
     if (st != ST_OK)
         return share_fail(r, st, "could not be sent");
-    st = copy_view_check_data(view, s->run, s->offset, to, s->size);
+    st = copy_view_check_data(view, s->extent, s->offset, to, s->size);
     if (st != ST_OK)
         return share_fail(r, st, "is damaged");
     if (!all)
@@ -183,16 +183,16 @@ static enum status take_stretch(const struct share_restore *r, const struct copy
 static enum status take_share_data(const struct share_restore *r, const struct copy_view *view,
                                    bool here, bool sent)
 {
-    const struct copy_run *runs = copy_view_runs(view);
+    const struct copy_extent *extents = copy_view_extents(view);
     enum status st = ST_OK;
-    for (uint32_t i = 0; i < view->head->run_count; i++) {
-        const size_t width = ckpt_dtype_size(r->view.state.buffers[runs[i].buffer].dtype);
+    for (uint32_t i = 0; i < view->head->extent_count; i++) {
+        const size_t width = ckpt_dtype_size(r->view.state.buffers[extents[i].buffer].dtype);
         const uint64_t most = STRETCH / width;
-        for (uint64_t at = 0; st == ST_OK && at < runs[i].count; at += most) {
-            const uint64_t left = runs[i].count - at, count = left < most ? left : most;
-            const struct stretch stretch = { .run = i,
-                                             .buffer = runs[i].buffer,
-                                             .first = runs[i].first + at,
+        for (uint64_t at = 0; st == ST_OK && at < extents[i].count; at += most) {
+            const uint64_t left = extents[i].count - at, count = left < most ? left : most;
+            const struct stretch stretch = { .extent = i,
+                                             .buffer = extents[i].buffer,
+                                             .first = extents[i].first + at,
                                              .count = count,
                                              .offset = at * width,
                                              .size = (size_t)count * width };

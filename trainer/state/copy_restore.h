@@ -1,6 +1,6 @@
 /*
  * The state from copies in copy files (docs/memory.md): every share is read where it lies, on this
- * node, or sent by a rank on whose node it lies. Its head says which runs of the buffers it has;
+ * node, or sent by a rank on whose node it lies. Its head says which extents of the buffers it has;
  * all together have to hold every chunk of the state once. What comes to a rank is checked by its
  * pieces' hashes. What the rank doesn't hold (worker->held) goes nowhere, and isn't read at all
  * where nobody has to be sent it.

@@ -38,16 +38,16 @@ enum status host_state_make(struct worker *worker, struct ckpt_state *state, str
     return ST_OK;
 }
 
-static enum status copy_run(const struct worker *worker, const struct host_state *host,
-                            const struct ckpt_run *run, bool up)
+static enum status copy_extent(const struct worker *worker, const struct host_state *host,
+                               const struct ckpt_extent *extent, bool up)
 {
     const struct device *d = &worker->device;
-    const struct ckpt_buffer *buffer = &host->buffers[run->buffer];
-    const size_t width = ckpt_dtype_size(buffer->dtype), at = (size_t)run->first * width;
+    const struct ckpt_buffer *buffer = &host->buffers[extent->buffer];
+    const size_t width = ckpt_dtype_size(buffer->dtype), at = (size_t)extent->first * width;
     char *live = (char *)optimizer_buffer(worker->optimizer, buffer->name) + at;
-    char *here = (char *)host->data[run->buffer] + at;
+    char *here = (char *)host->data[extent->buffer] + at;
     return d->table->vector.copy(d->backend, up ? live : here, up ? here : live,
-                                 (size_t)run->count * width, d->compute);
+                                 (size_t)extent->count * width, d->compute);
 }
 
 static enum status copy_all(struct worker *worker, const struct host_state *host, bool up)
@@ -55,7 +55,7 @@ static enum status copy_all(struct worker *worker, const struct host_state *host
     const struct device *d = &worker->device;
     enum status st = ST_OK;
     for (uint32_t i = 0; host->owned && st == ST_OK && i < host->held.count; i++)
-        st = copy_run(worker, host, &host->held.run[i], up);
+        st = copy_extent(worker, host, &host->held.extent[i], up);
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 

@@ -11,8 +11,8 @@
 #include "trainer/state/owned_sync.h"
 #include "trainer/state/state.h"
 
-/* Runs that all of a circle have: of each buffer one for each part of a stage, and of ties. */
-#define LIVE_RUNS_MAX (STAGE_CHUNKS_MAX * OPTIMIZER_BUFFERS_MAX + TAPE_TIES_MAX)
+/* Extents that all of a circle have: of each buffer one for each part of a stage, and of ties. */
+#define LIVE_EXTENTS_MAX (STAGE_CHUNKS_MAX * OPTIMIZER_BUFFERS_MAX + TAPE_TIES_MAX)
 
 #define SEND_MS INT64_C(60000)
 
@@ -227,7 +227,7 @@ static enum status sync_owned(const struct live *l)
 
 /* ---- all of it ---- */
 
-/* Lists what this rank holds, a buffer for each run of it. */
+/* Lists what this rank holds, a buffer for each extent of it. */
 static uint32_t list_buffers(const struct live *l, struct chunk_buffer *out)
 {
     const struct ckpt_state *state = &l->view.state;
@@ -236,15 +236,15 @@ static uint32_t list_buffers(const struct live *l, struct chunk_buffer *out)
     const enum status st = ckpt_share_held(state, &held);
     CHECK(st == ST_OK); /* worker_hold has made it */
     for (uint32_t i = 0; i < held.count; i++) {
-        const struct ckpt_run *run = &held.run[i];
-        const struct ckpt_buffer *b = &state->buffers[run->buffer];
+        const struct ckpt_extent *extent = &held.extent[i];
+        const struct ckpt_buffer *b = &state->buffers[extent->buffer];
         const size_t width = (size_t)ckpt_dtype_size(b->dtype);
         uint8_t *live = optimizer_buffer(l->worker->optimizer, b->name);
-        if (!circle_has(l->worker, run->buffer))
+        if (!circle_has(l->worker, extent->buffer))
             continue; /* moments that ranks own go another way */
-        CHECK(live != NULL && count < LIVE_RUNS_MAX);
+        CHECK(live != NULL && count < LIVE_EXTENTS_MAX);
         out[count++] =
-            (struct chunk_buffer){ live + run->first * width, (size_t)run->count * width };
+            (struct chunk_buffer){ live + extent->first * width, (size_t)extent->count * width };
     }
     return count;
 }
@@ -254,7 +254,7 @@ static enum status stream(struct live *l)
     const struct live_sync_options *o = l->options;
     const struct session_assignment *a = o->assignment;
     const struct circle circle = circle_of(l->worker, o->comm);
-    struct chunk_buffer buffers[LIVE_RUNS_MAX];
+    struct chunk_buffer buffers[LIVE_EXTENTS_MAX];
     uint32_t sources[LIMIT_RANKS];
     size_t source_count = 0;
     for (size_t i = 0; i < a->live_source_count; i++) {

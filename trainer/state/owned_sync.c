@@ -27,37 +27,38 @@ static enum status copy_now(const struct worker *w, void *to, const void *from, 
 static enum status take(const struct owned_sync *s, size_t first, size_t count, float *to)
 {
     const struct worker *w = s->worker;
-    const struct owned_run all = { 0, w->layout.param_count }, *run = &all;
-    uint32_t runs = 1;
+    const struct owned_extent all = { 0, w->layout.param_count }, *extent = &all;
+    uint32_t extents = 1;
     if (ownership_is_shared(&w->ownership))
-        run = owners_own(&w->ownership.owners, &runs);
+        extent = owners_own(&w->ownership.owners, &extents);
     enum status st = ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < runs; i++, run++) {
-        const size_t begin = run->first > first ? run->first : first;
-        const size_t end =
-            run->first + run->count < first + count ? run->first + run->count : first + count;
+    for (uint32_t i = 0; st == ST_OK && i < extents; i++, extent++) {
+        const size_t begin = extent->first > first ? extent->first : first;
+        const size_t end = extent->first + extent->count < first + count
+                               ? extent->first + extent->count
+                               : first + count;
         if (begin < end)
             st = copy_now(w, to + begin, s->stretch + (begin - first), end - begin);
     }
     return st;
 }
 
-/* Sends one run from the rank that has it to all. */
-static enum status send_run(const struct owned_sync *s, uint32_t part, struct owned_run run,
-                            const float *from, float *to)
+/* Sends one extent from the rank that has it to all. */
+static enum status send_extent(const struct owned_sync *s, uint32_t part,
+                               struct owned_extent extent, const float *from, float *to)
 {
     const struct owned_sync_options *o = s->options;
     struct comm_segment *segment = &s->segments[o->sources[part]];
     enum status st = ST_OK;
-    for (size_t at = 0; st == ST_OK && at < run.count; at += STRETCH) {
-        const size_t left = run.count - at, count = left < STRETCH ? left : STRETCH;
+    for (size_t at = 0; st == ST_OK && at < extent.count; at += STRETCH) {
+        const size_t left = extent.count - at, count = left < STRETCH ? left : STRETCH;
         if (s->worker->options.rank == o->sources[part])
-            st = copy_now(s->worker, s->stretch, from + run.first + at, count);
+            st = copy_now(s->worker, s->stretch, from + extent.first + at, count);
         *segment = (struct comm_segment){ s->stretch, count * sizeof(float) };
         if (st == ST_OK && s->worker->options.size > 1)
             st = o->table->all_gather_v(o->comm, s->segments, SEND_MS);
         if (st == ST_OK)
-            st = take(s, run.first + at, count, to);
+            st = take(s, extent.first + at, count, to);
         progress_tick(s->worker->options.progress);
     }
     *segment = (struct comm_segment){ .size = 0 };
@@ -70,7 +71,7 @@ static enum status move_moment(void *arg, const float *from, float *to)
     enum status st = ST_OK;
     for (uint32_t part = 0; st == ST_OK && part < s->options->parts; part++) {
         for (uint32_t i = s->before.begin[part]; st == ST_OK && i < s->before.begin[part + 1]; i++)
-            st = send_run(s, part, s->before.run[i], from, to);
+            st = send_extent(s, part, s->before.extent[i], from, to);
     }
     return st;
 }

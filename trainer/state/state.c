@@ -35,22 +35,22 @@ enum status state_clear(struct worker *worker)
     state_describe(w, 0, NULL, &view);
     st = ckpt_share_held(&view.state, &held);
     for (uint32_t i = 0; st == ST_OK && i < held.count; i++) {
-        const struct ckpt_run *run = &held.run[i];
-        const struct ckpt_buffer *buffer = &view.state.buffers[run->buffer];
+        const struct ckpt_extent *extent = &held.extent[i];
+        const struct ckpt_buffer *buffer = &view.state.buffers[extent->buffer];
         const size_t width = (size_t)ckpt_dtype_size(buffer->dtype);
         char *live = optimizer_buffer(w->optimizer, buffer->name);
         CHECK(live != NULL && width % sizeof(float) == 0);
-        st = d->table->vector.fill(d->backend, (float *)(void *)(live + run->first * width), 0,
-                                   (size_t)run->count * (width / sizeof(float)), d->compute);
+        st = d->table->vector.fill(d->backend, (float *)(void *)(live + extent->first * width), 0,
+                                   (size_t)extent->count * (width / sizeof(float)), d->compute);
     }
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 
-static bool is_within(size_t at, const struct lane_run *runs, size_t count)
+static bool is_within(size_t at, const struct lane_extent *extents, size_t count)
 {
     bool within = false;
     for (size_t i = 0; i < count; i++)
-        within = within || (at >= runs[i].first && at < runs[i].end);
+        within = within || (at >= extents[i].first && at < extents[i].end);
     return within;
 }
 
@@ -59,7 +59,7 @@ static void draw_stage(struct worker *w, float *params, float *stats)
 {
     const struct stage *s = w->stage;
     for (int i = 0; i < w->tape->param_count; i++) {
-        if (is_within(w->tape->params[i].offset, s->params, s->param_runs))
+        if (is_within(w->tape->params[i].offset, s->params, s->param_extents))
             initial_values_param(w->tape, (uint64_t)w->options.job->train.seed, i, params);
     }
     for (int i = 0; i < w->tape->stat_count; i++) {
@@ -72,19 +72,19 @@ static void draw_stage(struct worker *w, float *params, float *stats)
 static enum status upload_held(struct worker *w, uint32_t buffer, float *live, const float *host,
                                size_t count)
 {
-    const struct lane_run all = { 0, count };
-    const struct lane_run *runs = &all;
-    size_t run_count = 1;
+    const struct lane_extent all = { 0, count };
+    const struct lane_extent *extents = &all;
+    size_t extent_count = 1;
     if (w->stage != NULL) {
         const bool params = buffer == 0;
-        runs = params ? w->stage->params : w->stage->stats;
-        run_count = params ? w->stage->param_runs : stage_chunks(w->stage);
+        extents = params ? w->stage->params : w->stage->stats;
+        extent_count = params ? w->stage->param_extents : stage_chunks(w->stage);
     }
     enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < run_count; i++) {
-        const size_t bytes = (runs[i].end - runs[i].first) * sizeof(*live);
+    for (size_t i = 0; st == ST_OK && i < extent_count; i++) {
+        const size_t bytes = (extents[i].end - extents[i].first) * sizeof(*live);
         if (bytes > 0)
-            st = upload(w, live + runs[i].first, host + runs[i].first, bytes);
+            st = upload(w, live + extents[i].first, host + extents[i].first, bytes);
     }
     return st;
 }

@@ -76,9 +76,9 @@ static enum status check_description(const struct restore *r, struct ckpt_reader
 
 /* ---- in parts ---- */
 
-static uint64_t chunks_of(const struct restore *r, const struct ckpt_run *run)
+static uint64_t chunks_of(const struct restore *r, const struct ckpt_extent *extent)
 {
-    return ckpt_chunks(r->view.state.buffers[run->buffer].dtype, run->count);
+    return ckpt_chunks(r->view.state.buffers[extent->buffer].dtype, extent->count);
 }
 
 /* Chunks that every rank of the circle holds. */
@@ -86,32 +86,34 @@ static uint64_t common_chunks(const struct restore *r)
 {
     uint64_t all = 0;
     for (uint32_t i = 0; i < r->host.held.count; i++) {
-        const struct ckpt_run *run = &r->host.held.run[i];
-        all += circle_has(r->worker, run->buffer) ? chunks_of(r, run) : 0;
+        const struct ckpt_extent *extent = &r->host.held.extent[i];
+        all += circle_has(r->worker, extent->buffer) ? chunks_of(r, extent) : 0;
     }
     return all;
 }
 
-/* Adds what of a run is among chunks [first, end) of those held in common, of which `before` are
- * before it. own: it is this rank's to read */
-static enum status deal_run(struct restore *r, const struct ckpt_run *run, uint64_t before,
-                            struct part_piece piece, uint64_t first, uint64_t end, bool own)
+/* Adds what of an extent is among chunks [first, end) of those held in common, of which `before`
+ * are before it. own: it is this rank's to read */
+static enum status deal_extent(struct restore *r, const struct ckpt_extent *extent, uint64_t before,
+                               struct part_piece piece, uint64_t first, uint64_t end, bool own)
 {
-    const enum ckpt_dtype dtype = r->view.state.buffers[run->buffer].dtype;
-    const uint64_t chunk = ckpt_chunk_elements(dtype), chunks = chunks_of(r, run);
+    const enum ckpt_dtype dtype = r->view.state.buffers[extent->buffer].dtype;
+    const uint64_t chunk = ckpt_chunk_elements(dtype), chunks = chunks_of(r, extent);
     const uint64_t from = first > before ? first - before : 0;
     uint64_t to = end > before ? end - before : 0;
     to = to < chunks ? to : chunks;
     if (from >= to)
         return ST_OK;
-    const uint64_t begin = from * chunk, stop = to * chunk < run->count ? to * chunk : run->count;
+    const uint64_t begin = from * chunk,
+                   stop = to * chunk < extent->count ? to * chunk : extent->count;
     const uint64_t width = ckpt_dtype_size(dtype);
-    piece.data = (uint8_t *)r->host.data[run->buffer] + (run->first + begin) * width;
+    piece.data = (uint8_t *)r->host.data[extent->buffer] + (extent->first + begin) * width;
     piece.bytes = (size_t)((stop - begin) * width);
     r->pieces[r->piece_count++] = piece;
     if (!own)
         return ST_OK;
-    return ckpt_share_add(&r->view.state, run->buffer, run->first + begin, stop - begin, &r->own);
+    return ckpt_share_add(&r->view.state, extent->buffer, extent->first + begin, stop - begin,
+                          &r->own);
 }
 
 /* Deals the state out to the ranks of the circle for reading; r->own becomes this rank's part. */
@@ -128,18 +130,19 @@ static enum status deal(struct restore *r, const struct circle *circle)
         uint64_t first = 0, count = 0, before = 0;
         ckpt_share_chunks(all, rank, circle->size, &first, &count);
         for (uint32_t i = 0; st == ST_OK && i < held->count; i++) {
-            const struct ckpt_run *run = &held->run[i];
-            if (!circle_has(r->worker, run->buffer))
+            const struct ckpt_extent *extent = &held->extent[i];
+            if (!circle_has(r->worker, extent->buffer))
                 continue;
-            st = deal_run(r, run, before, (struct part_piece){ .rank = rank }, first, first + count,
-                          rank == circle->rank);
-            before += chunks_of(r, run);
+            st = deal_extent(r, extent, before, (struct part_piece){ .rank = rank }, first,
+                             first + count, rank == circle->rank);
+            before += chunks_of(r, extent);
         }
     }
     for (uint32_t i = 0; st == ST_OK && i < held->count; i++) {
-        const struct ckpt_run *run = &held->run[i];
-        if (!circle_has(r->worker, run->buffer))
-            st = ckpt_share_add(&r->view.state, run->buffer, run->first, run->count, &r->own);
+        const struct ckpt_extent *extent = &held->extent[i];
+        if (!circle_has(r->worker, extent->buffer))
+            st = ckpt_share_add(&r->view.state, extent->buffer, extent->first, extent->count,
+                                &r->own);
     }
     return st;
 }

@@ -45,16 +45,16 @@ static void begins_at(const struct tape *tape, int node, size_t out[LANE_PARTS])
         layout.stat_at + (stat < tape->stat_count ? tape->stats[stat].offset : layout.stat_count);
 }
 
-struct lane_extent lane_extent(const struct tape *tape, int begin, int end)
+struct lane_slice lane_slice(const struct tape *tape, int begin, int end)
 {
     const struct lane_layout layout = lane_layout(tape);
-    struct lane_extent extent = { .part[LANE_SCALARS] = { layout.loss_at, layout.count } };
+    struct lane_slice slice = { .part[LANE_SCALARS] = { layout.loss_at, layout.count } };
     size_t first[LANE_PARTS], last[LANE_PARTS];
     begins_at(tape, begin, first);
     begins_at(tape, end, last);
     for (int i = 0; i < LANE_SCALARS; i++)
-        extent.part[i] = (struct lane_run){ first[i], last[i] };
-    return extent;
+        slice.part[i] = (struct lane_extent){ first[i], last[i] };
+    return slice;
 }
 
 size_t lane_gradient_at(const struct tape *tape, int node, int i)

@@ -48,16 +48,16 @@ struct lane_layout {
 struct lane_layout lane_layout(const struct tape *tape);
 
 /* Parts of a lane vector that belong to nodes [begin, end) of the tape: parameters that one of them
- * reads first, the places of further readers, statistics. One run each, maybe empty, since all lie
- * in tape order. Scalars belong to all nodes. */
+ * reads first, the places of further readers, statistics. One extent each, maybe empty, since all
+ * lie in tape order. Scalars belong to all nodes. */
 enum lane_part { LANE_PARAMS, LANE_TIES, LANE_STATS, LANE_SCALARS, LANE_PARTS };
-struct lane_run {
+struct lane_extent {
     size_t first, end; /* elements */
 };
-struct lane_extent {
-    struct lane_run part[LANE_PARTS];
+struct lane_slice {
+    struct lane_extent part[LANE_PARTS];
 };
-struct lane_extent lane_extent(const struct tape *tape, int begin, int end);
+struct lane_slice lane_slice(const struct tape *tape, int begin, int end);
 
 /* Returns where the gradient of the node's i-th parameter begins. */
 size_t lane_gradient_at(const struct tape *tape, int node, int i);

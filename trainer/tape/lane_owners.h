@@ -36,13 +36,14 @@ struct lane_owned {
     size_t kept;   /* [params, kept) the ties; then there is one more */
 };
 
-/* Buckets of parameters that have owners, at most: a rank has a run of each moment in each of them,
- * and a share of the state has room for CKPT_RUNS_MAX runs (checkpoint/checkpoint.h). */
+/* Buckets of parameters that have owners, at most: a rank has an extent of each moment in each of
+ * them, and a share of the state has room for CKPT_EXTENTS_MAX extents
+ * (checkpoint/checkpoint.h). */
 #define LANE_OWNED_BUCKETS_MAX 480
 
 /* Elements of a branch: CKPT_BRANCH_PIECES pieces. */
 #define LANE_OWNED_BRANCH ((size_t)256 * PIECE_ELEMENTS)
-/* Most pieces of a run that doesn't consist of whole branches, with its last unit. */
+/* Most pieces of an extent that doesn't consist of whole branches, with its last unit. */
 #define LANE_OWNED_LOOSE_PIECES 200
 /* Returns the unit at whose multiples buckets of `wanted` elements are cut: unit, or a branch. */
 size_t lane_owned_cut(size_t unit, size_t wanted);

@@ -127,7 +127,7 @@ struct plan {
     struct plan_options options;
     int begin, end; /* nodes */
     int stashes;
-    struct lane_run parts[LANE_PARTS];                 /* that the plan's nodes write, ascending */
+    struct lane_extent parts[LANE_PARTS];              /* that the plan's nodes write, ascending */
     struct plan_gradient arriving[PLAN_GRADIENTS_MAX]; /* from the stage after this one */
     int arriving_count;
     struct lane_layout layout;

@@ -36,7 +36,7 @@ static size_t tie_at(const struct plan *plan, int tie)
            (tie < tape->tie_count ? tape->ties[tie].offset : plan->layout.tie_count);
 }
 
-static bool is_empty(const struct lane_run *part)
+static bool is_empty(const struct lane_extent *part)
 {
     return part->first == part->end;
 }
@@ -74,8 +74,8 @@ void plan_stage_find_parts(struct plan *plan)
 {
     const struct tape *tape = plan->tape;
     const struct lane_layout *layout = &plan->layout;
-    const struct lane_extent extent = lane_extent(tape, plan->begin, plan->end);
-    memcpy(plan->parts, extent.part, sizeof(plan->parts));
+    const struct lane_slice slice = lane_slice(tape, plan->begin, plan->end);
+    memcpy(plan->parts, slice.part, sizeof(plan->parts));
     /* The number of micro-batches is everybody's; the two before it are the loss node's. */
     const bool has_loss = plan->end == tape->node_count;
     if (!has_loss)
@@ -86,14 +86,14 @@ void plan_stage_find_parts(struct plan *plan)
 
 size_t plan_stage_gradients_end(const struct plan *plan)
 {
-    const struct lane_run *ties = &plan->parts[LANE_TIES];
+    const struct lane_extent *ties = &plan->parts[LANE_TIES];
     return is_empty(ties) ? plan->parts[LANE_PARAMS].end : ties->end;
 }
 
 size_t plan_stage_last_final(const struct plan *plan)
 {
-    const struct lane_run *params = &plan->parts[LANE_PARAMS];
-    const struct lane_run *ties = &plan->parts[LANE_TIES];
+    const struct lane_extent *params = &plan->parts[LANE_PARAMS];
+    const struct lane_extent *ties = &plan->parts[LANE_TIES];
     if (!is_empty(params))
         return params->first;
     return is_empty(ties) ? plan->layout.stat_at : ties->first;
@@ -104,9 +104,9 @@ void plan_stage_tell_final(const struct plan *plan, size_t first, size_t end,
 {
     if (on_final == NULL)
         return;
-    struct lane_run whole = { 0 }; /* parts that touch are one call */
+    struct lane_extent whole = { 0 }; /* parts that touch are one call */
     for (int i = LANE_PARTS - 1; i >= 0; i--) {
-        struct lane_run part = plan->parts[i];
+        struct lane_extent part = plan->parts[i];
         part.first = part.first < first ? first : part.first;
         part.end = part.end < end ? part.end : end;
         if (part.first >= part.end)

@@ -52,14 +52,14 @@ struct optimizer;
  * checkpoint's shares do.
  */
 struct optimizer_holding {
-    const struct owners *owners;   /* of moments, and of updates; NULL: this rank has all */
-    bool replicas;                 /* other ranks own what this one owns, too */
-    const struct lane_run *params; /* [param_runs] ascending; NULL: all */
-    size_t param_runs;
-    const struct lane_run *stats; /* [stat_runs] elements of the statistics, likewise */
-    size_t stat_runs;
+    const struct owners *owners;      /* of moments, and of updates; NULL: this rank has all */
+    bool replicas;                    /* other ranks own what this one owns, too */
+    const struct lane_extent *params; /* [param_extents] ascending; NULL: all */
+    size_t param_extents;
+    const struct lane_extent *stats; /* [stat_extents] elements of the statistics, likewise */
+    size_t stat_extents;
 };
-#define OPTIMIZER_STRETCHES_MAX 2 /* of the model, a rank's: a run of each kind for each */
+#define OPTIMIZER_STRETCHES_MAX 2 /* of the model, a rank's: an extent of each kind for each */
 #define OPTIMIZER_CHUNK         ((size_t)4 * PIECE_ELEMENTS)
 
 /* Returns the number of buffers of moments. */

@@ -5,8 +5,8 @@
  *   optimizer_memory.c  the memory that it takes
  *   optimizer_update.c  updates
  *
- * A *part* is a run of elements of the parameters that this rank updates (owners.h); without owners
- * there is one, of all. Norm blocks never cross the border of a part.
+ * A *part* is an extent of elements of the parameters that this rank updates (owners.h); without
+ * owners there is one, of all. Norm blocks never cross the border of a part.
  *
  * Sums of squares are packed: those of the blocks that rank 0 owns, then rank 1's, of each rank in
  * the order of the blocks.
@@ -19,7 +19,7 @@
 enum sum_scalar { SUM_LOSS, SUM_TARGETS, SUM_MICRO, SUM_SCALARS };
 _Static_assert(SUM_SCALARS == OPTIMIZER_SCALARS, "one order");
 
-#define OPTIMIZER_RUNS_MAX (OPTIMIZER_STRETCHES_MAX + TAPE_TIES_MAX)
+#define OPTIMIZER_EXTENTS_MAX (OPTIMIZER_STRETCHES_MAX + TAPE_TIES_MAX)
 
 struct optimizer_part {
     size_t first, count;           /* elements */
@@ -37,9 +37,9 @@ struct optimizer {
     int moment_count;
     bool shares;                          /* other ranks own parts of the moments ... */
     bool replicas;                        /* ... and some of them this one's */
-    bool params_in_parts, stats_in_parts; /* there is memory for the runs only */
-    struct lane_run param_run[OPTIMIZER_RUNS_MAX], stat_run[OPTIMIZER_STRETCHES_MAX];
-    size_t param_runs, stat_runs;
+    bool params_in_parts, stats_in_parts; /* there is memory for the extents only */
+    struct lane_extent param_extent[OPTIMIZER_EXTENTS_MAX], stat_extent[OPTIMIZER_STRETCHES_MAX];
+    size_t param_extents, stat_extents;
     struct optimizer_part *parts;
     uint32_t part_count;
 
@@ -69,6 +69,6 @@ static inline size_t optimizer_pieces(size_t count)
 }
 
 /* Lists the parts of a buffer of `count` elements, in bytes, that have memory where this rank has
- * only ascending runs of it. out: [run_count] Returns their number. */
-size_t optimizer_parts(const struct lane_run *runs, size_t run_count, size_t count,
+ * only ascending extents of it. out: [extent_count] Returns their number. */
+size_t optimizer_parts(const struct lane_extent *extents, size_t extent_count, size_t count,
                        struct memory_part *out);

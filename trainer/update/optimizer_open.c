@@ -23,11 +23,11 @@ static const char *moment_name(const struct optimizer *optimizer, int moment)
 
 /* ---- memory ---- */
 
-/* Returns the most pieces: those of whole buffers, and one more for each further run that begins
+/* Returns the most pieces: those of whole buffers, and one more for each further extent that begins
  * within a piece. */
 static size_t pieces_max(const struct optimizer *optimizer)
 {
-    const size_t params = optimizer_pieces(optimizer->layout.param_count) + OPTIMIZER_RUNS_MAX;
+    const size_t params = optimizer_pieces(optimizer->layout.param_count) + OPTIMIZER_EXTENTS_MAX;
     return params * (size_t)(1 + optimizer->moment_count) +
            optimizer_pieces(optimizer->layout.stat_count) + OPTIMIZER_STRETCHES_MAX;
 }
@@ -52,15 +52,16 @@ static enum status allocate_floats(struct optimizer *optimizer, size_t count, fl
     return st;
 }
 
-/* Addresses for a buffer of `count` elements, memory for runs of it. */
-static enum status allocate_runs(struct optimizer *optimizer, size_t count,
-                                 const struct lane_run *runs, size_t run_count, float **out)
+/* Addresses for a buffer of `count` elements, memory for extents of it. */
+static enum status allocate_extents(struct optimizer *optimizer, size_t count,
+                                    const struct lane_extent *extents, size_t extent_count,
+                                    float **out)
 {
-    auto_free struct memory_part *parts = calloc(run_count + 1, sizeof(*parts));
+    auto_free struct memory_part *parts = calloc(extent_count + 1, sizeof(*parts));
     void *memory = NULL;
     if (parts == NULL)
         return ST_NO_MEMORY;
-    const size_t made = optimizer_parts(runs, run_count, count, parts);
+    const size_t made = optimizer_parts(extents, extent_count, count, parts);
     enum status st = optimizer->table->alloc_parts(optimizer->backend, count * sizeof(float), parts,
                                                    made, &memory);
     *out = memory;
@@ -72,8 +73,8 @@ static enum status allocate_params(struct optimizer *optimizer)
     const size_t count = optimizer->layout.param_count;
     if (!optimizer->params_in_parts)
         return allocate_floats(optimizer, count, &optimizer->params);
-    return allocate_runs(optimizer, count, optimizer->param_run, optimizer->param_runs,
-                         &optimizer->params);
+    return allocate_extents(optimizer, count, optimizer->param_extent, optimizer->param_extents,
+                            &optimizer->params);
 }
 
 static enum status allocate_stats(struct optimizer *optimizer)
@@ -81,22 +82,23 @@ static enum status allocate_stats(struct optimizer *optimizer)
     const size_t count = optimizer->layout.stat_count;
     if (!optimizer->stats_in_parts || count == 0)
         return allocate_floats(optimizer, count, &optimizer->stats);
-    return allocate_runs(optimizer, count, optimizer->stat_run, optimizer->stat_runs,
-                         &optimizer->stats);
+    return allocate_extents(optimizer, count, optimizer->stat_extent, optimizer->stat_extents,
+                            &optimizer->stats);
 }
 
 /* Addresses for all, memory for what this rank owns. */
 static enum status allocate_owned(struct optimizer *optimizer, float **out)
 {
-    auto_free struct lane_run *runs = calloc((size_t)optimizer->part_count + 1, sizeof(*runs));
-    if (runs == NULL)
+    auto_free struct lane_extent *extents =
+        calloc((size_t)optimizer->part_count + 1, sizeof(*extents));
+    if (extents == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < optimizer->part_count; i++) {
         const struct optimizer_part *part = &optimizer->parts[i];
-        runs[i] = (struct lane_run){ part->first, part->first + part->count };
+        extents[i] = (struct lane_extent){ part->first, part->first + part->count };
     }
-    return allocate_runs(optimizer, optimizer->layout.param_count, runs, optimizer->part_count,
-                         out);
+    return allocate_extents(optimizer, optimizer->layout.param_count, extents,
+                            optimizer->part_count, out);
 }
 
 static enum status allocate_moments(struct optimizer *optimizer)
@@ -203,7 +205,7 @@ static size_t block_at(const uint64_t *begin, size_t count, size_t at)
     return low;
 }
 
-/* Finds the blocks of each run, and where their sums are packed. begin: [norm_count + 1] */
+/* Finds the blocks of each extent, and where their sums are packed. begin: [norm_count + 1] */
 static void pack_blocks(struct optimizer *optimizer, const struct owners *owners,
                         const uint64_t *begin)
 {
@@ -211,10 +213,11 @@ static void pack_blocks(struct optimizer *optimizer, const struct owners *owners
     for (uint32_t r = 0; r < owners->size; r++) {
         optimizer->norm_of[r] = packed;
         for (uint32_t i = owners->begin[r]; i < owners->begin[r + 1]; i++) {
-            const struct owned_run *run = &owners->run[i];
-            const size_t end = block_at(begin, optimizer->norm_count, run->first + run->count);
-            size_t block = block_at(begin, optimizer->norm_count, run->first);
-            CHECK(begin[block] == run->first && begin[end] == run->first + run->count);
+            const struct owned_extent *extent = &owners->extent[i];
+            const size_t end =
+                block_at(begin, optimizer->norm_count, extent->first + extent->count);
+            size_t block = block_at(begin, optimizer->norm_count, extent->first);
+            CHECK(begin[block] == extent->first && begin[end] == extent->first + extent->count);
             if (r == owners->rank) {
                 struct optimizer_part *part = &optimizer->parts[i - owners->begin[r]];
                 part->block_begin = block;
@@ -343,7 +346,7 @@ static enum status describe_buffers(struct optimizer *optimizer)
 static enum status take_parts(struct optimizer *optimizer, const struct owners *owners)
 {
     uint32_t count = 0;
-    const struct owned_run *own = owners_own(owners, &count);
+    const struct owned_extent *own = owners_own(owners, &count);
     const size_t bytes = (optimizer->norm_count + 1) * sizeof(uint64_t);
     auto_free uint64_t *begin = malloc(bytes);
     optimizer->parts = calloc((size_t)count + 1, sizeof(*optimizer->parts));
@@ -376,9 +379,9 @@ static void let_go(struct optimizer *optimizer)
 
 static enum status own(struct optimizer *optimizer, const struct owners *owners)
 {
-    struct owned_run all = { 0, optimizer->layout.param_count };
+    struct owned_extent all = { 0, optimizer->layout.param_count };
     uint32_t begin[] = { 0, 1 };
-    const struct owners alone = { .size = 1, .run = &all, .begin = begin };
+    const struct owners alone = { .size = 1, .extent = &all, .begin = begin };
     let_go(optimizer);
     enum status st = take_parts(optimizer, owners != NULL ? owners : &alone);
     if (st == ST_OK)
@@ -429,25 +432,27 @@ enum status optimizer_own(struct optimizer *optimizer, const struct owners *owne
 static void note_holding(struct optimizer *optimizer, const struct optimizer_holding *holding)
 {
     const struct lane_layout *layout = &optimizer->layout;
-    optimizer->param_run[0] = (struct lane_run){ 0, layout->param_count };
-    optimizer->param_runs = 1;
-    optimizer->stat_run[0] = (struct lane_run){ 0, layout->stat_count };
-    optimizer->stat_runs = 1;
+    optimizer->param_extent[0] = (struct lane_extent){ 0, layout->param_count };
+    optimizer->param_extents = 1;
+    optimizer->stat_extent[0] = (struct lane_extent){ 0, layout->stat_count };
+    optimizer->stat_extents = 1;
     if (holding == NULL)
         return;
     optimizer->replicas = holding->replicas;
     optimizer->params_in_parts = holding->params != NULL;
     optimizer->stats_in_parts = holding->stats != NULL;
     if (optimizer->stats_in_parts) {
-        CHECK(holding->stat_runs <= OPTIMIZER_STRETCHES_MAX);
-        optimizer->stat_runs = holding->stat_runs;
-        memcpy(optimizer->stat_run, holding->stats, holding->stat_runs * sizeof(*holding->stats));
+        CHECK(holding->stat_extents <= OPTIMIZER_STRETCHES_MAX);
+        optimizer->stat_extents = holding->stat_extents;
+        memcpy(optimizer->stat_extent, holding->stats,
+               holding->stat_extents * sizeof(*holding->stats));
     }
     if (!optimizer->params_in_parts)
         return;
-    CHECK(holding->param_runs <= OPTIMIZER_RUNS_MAX);
-    optimizer->param_runs = holding->param_runs;
-    memcpy(optimizer->param_run, holding->params, holding->param_runs * sizeof(*holding->params));
+    CHECK(holding->param_extents <= OPTIMIZER_EXTENTS_MAX);
+    optimizer->param_extents = holding->param_extents;
+    memcpy(optimizer->param_extent, holding->params,
+           holding->param_extents * sizeof(*holding->params));
 }
 
 enum status optimizer_new(const struct optimizer_options *options, const struct tape *tape,

@@ -14,9 +14,9 @@
 
 /* ---- what all have ---- */
 
-/* Appends the sums of a run's pieces. */
-static enum status sum_run(struct optimizer *optimizer, const float *data, size_t first,
-                           size_t count, size_t *at, struct stream *stream)
+/* Appends the sums of an extent's pieces. */
+static enum status sum_extent(struct optimizer *optimizer, const float *data, size_t first,
+                              size_t count, size_t *at, struct stream *stream)
 {
     if (count == 0)
         return ST_OK;
@@ -33,7 +33,7 @@ static enum status sum_moments(struct optimizer *optimizer, size_t *at, struct s
     for (int m = 0; m < optimizer->moment_count; m++) {
         for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++) {
             const struct optimizer_part *part = &optimizer->parts[i];
-            st = sum_run(optimizer, optimizer->moments[m], part->first, part->count, at, stream);
+            st = sum_extent(optimizer, optimizer->moments[m], part->first, part->count, at, stream);
         }
     }
     return st;
@@ -44,15 +44,17 @@ enum status optimizer_checksum(struct optimizer *optimizer, struct stream *strea
     struct backend *backend = optimizer->backend;
     enum status st = ST_OK;
     size_t at = 0;
-    for (size_t i = 0; st == ST_OK && i < optimizer->param_runs; i++) {
-        const struct lane_run *run = &optimizer->param_run[i];
-        st = sum_run(optimizer, optimizer->params, run->first, run->end - run->first, &at, stream);
+    for (size_t i = 0; st == ST_OK && i < optimizer->param_extents; i++) {
+        const struct lane_extent *extent = &optimizer->param_extent[i];
+        st = sum_extent(optimizer, optimizer->params, extent->first, extent->end - extent->first,
+                        &at, stream);
     }
     if (st == ST_OK && (!optimizer->shares || optimizer->replicas))
         st = sum_moments(optimizer, &at, stream);
-    for (size_t i = 0; st == ST_OK && i < optimizer->stat_runs; i++) {
-        const struct lane_run *run = &optimizer->stat_run[i];
-        st = sum_run(optimizer, optimizer->stats, run->first, run->end - run->first, &at, stream);
+    for (size_t i = 0; st == ST_OK && i < optimizer->stat_extents; i++) {
+        const struct lane_extent *extent = &optimizer->stat_extent[i];
+        st = sum_extent(optimizer, optimizer->stats, extent->first, extent->end - extent->first,
+                        &at, stream);
     }
     if (st == ST_OK) {
         st = optimizer->table->vector.copy(backend, optimizer->sums_read, optimizer->sums,
@@ -263,13 +265,13 @@ static enum status update_stats(struct optimizer *optimizer, const float *sum, d
                              .weight_decay = 1,
                              .grad_scale = (float)(-1.0 / micro) };
     enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < optimizer->stat_runs; i++) {
-        const struct lane_run *run = &optimizer->stat_run[i];
-        if (run->first == run->end)
+    for (size_t i = 0; st == ST_OK && i < optimizer->stat_extents; i++) {
+        const struct lane_extent *extent = &optimizer->stat_extent[i];
+        if (extent->first == extent->end)
             continue;
-        st = optimizer->table->vector.sgd(optimizer->backend, optimizer->stats + run->first, NULL,
-                                          sum + optimizer->layout.stat_at + run->first,
-                                          run->end - run->first, &args, stream);
+        st = optimizer->table->vector.sgd(optimizer->backend, optimizer->stats + extent->first,
+                                          NULL, sum + optimizer->layout.stat_at + extent->first,
+                                          extent->end - extent->first, &args, stream);
     }
     return st;
 }

@@ -39,14 +39,14 @@ enum status owners_most(const struct tape *tape, size_t unit, uint32_t ranks, si
     return ST_OK;
 }
 
-/* Appends a run of this rank, or makes its last one longer. */
-static void append(struct owned_run *runs, uint32_t *count, size_t first, size_t end)
+/* Appends an extent of this rank, or makes its last one longer. */
+static void append(struct owned_extent *extents, uint32_t *count, size_t first, size_t end)
 {
-    struct owned_run *last = runs + *count - 1;
+    struct owned_extent *last = extents + *count - 1;
     if (*count > 0 && last->first + last->count == first) {
         last->count += end - first;
     } else {
-        runs[(*count)++] = (struct owned_run){ first, end - first };
+        extents[(*count)++] = (struct owned_extent){ first, end - first };
     }
 }
 
@@ -55,33 +55,33 @@ enum status owners_make(const size_t *borders, size_t buckets, size_t count, uin
 {
     out->rank = rank;
     out->size = size;
-    out->run = calloc(buckets * size + 1, sizeof(*out->run));
+    out->extent = calloc(buckets * size + 1, sizeof(*out->extent));
     out->begin = calloc((size_t)size + 1, sizeof(*out->begin));
-    if (out->run == NULL || out->begin == NULL)
+    if (out->extent == NULL || out->begin == NULL)
         return ST_NO_MEMORY;
     for (uint32_t r = 0; r < size; r++) {
-        uint32_t runs = 0;
+        uint32_t extents = 0;
         for (size_t b = 0; b < buckets; b++) {
             const size_t *chunk = borders + b * (size + 1) + r;
             const size_t end = chunk[1] < count ? chunk[1] : count;
             if (chunk[0] < end)
-                append(out->run + out->begin[r], &runs, chunk[0], end);
+                append(out->extent + out->begin[r], &extents, chunk[0], end);
         }
-        out->begin[r + 1] = out->begin[r] + runs;
+        out->begin[r + 1] = out->begin[r] + extents;
     }
     return ST_OK;
 }
 
 void owners_release(struct owners *owners)
 {
-    free(owners->run);
+    free(owners->extent);
     free(owners->begin);
     memset(owners, 0, sizeof(*owners));
 }
 
-const struct owned_run *owners_own(const struct owners *owners, uint32_t *out_count)
+const struct owned_extent *owners_own(const struct owners *owners, uint32_t *out_count)
 {
     const uint32_t *begin = owners->begin + owners->rank;
     *out_count = begin[1] - begin[0];
-    return owners->run + begin[0];
+    return owners->extent + begin[0];
 }

@@ -95,7 +95,7 @@ static size_t under_way(const struct memory_need_options *o, uint32_t micro_batc
         return 0;
     size_t each = OPTIMIZER_SCALARS * sizeof(float), inputs = draw_bytes(micro_batch);
     for (uint32_t c = 0; c < stage_chunks(s); c++) {
-        const struct lane_run *stats = &s->extent[stage_part(s, c)].part[LANE_STATS];
+        const struct lane_extent *stats = &s->slice[stage_part(s, c)].part[LANE_STATS];
         each += (stats->end - stats->first) * sizeof(float);
     }
     for (int i = 0; i < tape->input_count; i++) {
@@ -122,8 +122,8 @@ static size_t gradient_bytes(const struct memory_need_options *o)
     size_t count = lane_layout(o->tape).count;
     if (o->stage != NULL) {
         count = 0;
-        for (size_t i = 0; i < o->stage->run_count; i++)
-            count += o->stage->runs[i].count;
+        for (size_t i = 0; i < o->stage->extent_count; i++)
+            count += o->stage->extents[i].count;
     }
     return exact_gradient_buffers(o->lane_count) * count * sizeof(float) +
            arriving_bytes(o->stage, o->tape);

@@ -166,12 +166,12 @@ static enum status open_exchanges(struct ownership *o, const struct optimizer *o
 
 /* ---- what this rank has ---- */
 
-/* A share has runs of the parameters and the statistics besides those of the moments. */
-_Static_assert((size_t)OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + 2 <= CKPT_RUNS_MAX,
+/* A share has extents of the parameters and the statistics besides those of the moments. */
+_Static_assert((size_t)OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + 2 <= CKPT_EXTENTS_MAX,
                "a share has room for all runs of an owner");
 _Static_assert(LANE_OWNED_BRANCH / PIECE_ELEMENTS == CKPT_BRANCH_PIECES, "a branch is one");
-/* Most hashes of a report: those of each run's loose pieces, and those of all whole branches with
- * the ends of what a buffer has in a row. */
+/* Most hashes of a report: those of each extent's loose pieces, and those of all whole branches
+ * with the ends of what a buffer has in a row. */
 _Static_assert((size_t)OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX *LANE_OWNED_LOOSE_PIECES +
                        LIMIT_SHARE_BYTES / (LANE_OWNED_BRANCH * sizeof(float)) +
                        (size_t)OPTIMIZER_BUFFERS_MAX * 2 * CKPT_BRANCH_PIECES <=
@@ -181,10 +181,10 @@ _Static_assert((size_t)OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX *LANE_OWNED
 static enum status add_moment(const struct ownership *o, const struct ckpt_state *state,
                               uint32_t buffer, struct ckpt_share *share)
 {
-    uint32_t runs = 0;
-    const struct owned_run *own = owners_own(&o->owners, &runs);
+    uint32_t extents = 0;
+    const struct owned_extent *own = owners_own(&o->owners, &extents);
     enum status st = ST_OK;
-    for (uint32_t r = 0; st == ST_OK && r < runs; r++)
+    for (uint32_t r = 0; st == ST_OK && r < extents; r++)
         st = ckpt_share_add(state, buffer, own[r].first, own[r].count, share);
     return st;
 }

@@ -83,14 +83,15 @@ struct bench *trained(uint32_t rank, uint64_t step)
 Cairn__V1__SaveReport *report_of(uint64_t step)
 {
     struct ckpt_hash hashes[2] = { { { 1 } }, { { 2 } } };
-    struct ckpt_piece_run runs[2] = { { .buffer = 0, .first = 3, .count = 2, .hashes = hashes },
-                                      { .buffer = 0, .first = 5 } };
+    struct ckpt_piece_extent extents[2] = {
+        { .buffer = 0, .first = 3, .count = 2, .hashes = hashes }, { .buffer = 0, .first = 5 }
+    };
     struct ckpt_report report = { .step = step,
                                   .generation = 7,
                                   .file = "shard-00000-of-00004.cairn",
                                   .size = 12345,
-                                  .runs = runs,
-                                  .run_count = 2 };
+                                  .extents = extents,
+                                  .extent_count = 2 };
     Cairn__V1__SaveReport *made = session_report_new(&report, 5);
     assert_non_null(made);
     return made;

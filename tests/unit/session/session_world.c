@@ -76,20 +76,20 @@ static void keep_report(struct coordinator *c, const Cairn__V1__SaveReport *from
     CHECK(from->scalars_xxh3_128.len == 16);
     memcpy(&c->report.hash, from->xxh3_128.data, 16);
     memcpy(&c->report.scalars, from->scalars_xxh3_128.data, 16);
-    c->report.runs = calloc(from->n_pieces, sizeof(*c->report.runs));
-    CHECK(c->report.runs != NULL);
+    c->report.extents = calloc(from->n_pieces, sizeof(*c->report.extents));
+    CHECK(c->report.extents != NULL);
     for (size_t i = 0; i < from->n_pieces; i++) {
-        struct ckpt_piece_run *run = &c->report.runs[c->report.run_count++];
+        struct ckpt_piece_extent *extent = &c->report.extents[c->report.extent_count++];
         const size_t size = from->pieces[i]->xxh3_128.len;
-        run->buffer = from->pieces[i]->buffer;
-        run->first = from->pieces[i]->first;
-        run->each = from->pieces[i]->pieces_per_hash;
-        run->count = size / sizeof(struct ckpt_hash);
+        extent->buffer = from->pieces[i]->buffer;
+        extent->first = from->pieces[i]->first;
+        extent->each = from->pieces[i]->pieces_per_hash;
+        extent->count = size / sizeof(struct ckpt_hash);
         if (size == 0)
             continue;
-        run->hashes = malloc(size);
-        CHECK(run->hashes != NULL);
-        memcpy(run->hashes, from->pieces[i]->xxh3_128.data, size);
+        extent->hashes = malloc(size);
+        CHECK(extent->hashes != NULL);
+        memcpy(extent->hashes, from->pieces[i]->xxh3_128.data, size);
     }
 }
 

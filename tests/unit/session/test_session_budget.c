@@ -230,7 +230,7 @@ static void only_what_the_job_asks_for_is_refused(void **unused)
     assert_true(begins_with_a_least(true) > begins_with_a_least(false));
 }
 
-/* The largest share, in the most runs, with every number as long as it gets. */
+/* The largest share, in the most extents, with every number as long as it gets. */
 static void fill_largest_rows(Cairn__V1__MetricRow *rows[SESSION_SAVES_MAX])
 {
     static Cairn__V1__Phase phase = CAIRN__V1__PHASE__INIT, *phases[SESSION_PHASES_MAX];
@@ -257,26 +257,26 @@ static void fill_largest_rows(Cairn__V1__MetricRow *rows[SESSION_SAVES_MAX])
 static void a_report_of_the_largest_share_goes_into_a_message(void **unused)
 {
     (void)unused;
-    static struct ckpt_piece_run runs[CKPT_REPORT_RUNS_MAX];
+    static struct ckpt_piece_extent extents[CKPT_REPORT_EXTENTS_MAX];
     struct ckpt_hash *hashes = calloc(CKPT_REPORT_HASHES_MAX, sizeof(*hashes));
     assert_non_null(hashes);
     struct ckpt_report report = { .step = UINT64_MAX,
                                   .generation = UINT32_MAX,
                                   .parent = { UINT64_MAX, UINT32_MAX },
                                   .rank = UINT32_MAX,
-                                  .run_count = CKPT_REPORT_RUNS_MAX,
+                                  .extent_count = CKPT_REPORT_EXTENTS_MAX,
                                   .size = UINT64_MAX,
                                   .raw_bytes = UINT64_MAX,
-                                  .runs = runs,
+                                  .extents = extents,
                                   .encode_us = UINT64_MAX,
                                   .write_us = UINT64_MAX,
                                   .sync_us = UINT64_MAX };
     memset(report.file, 'f', sizeof(report.file) - 1);
-    for (uint32_t i = 0; i < report.run_count; i++) {
-        runs[i] = (struct ckpt_piece_run){
+    for (uint32_t i = 0; i < report.extent_count; i++) {
+        extents[i] = (struct ckpt_piece_extent){
             .buffer = i, .first = UINT64_MAX, .each = UINT64_MAX, .hashes = hashes
         };
-        runs[i].count = i == 0 ? CKPT_REPORT_HASHES_MAX - (report.run_count - 1) : 1;
+        extents[i].count = i == 0 ? CKPT_REPORT_HASHES_MAX - (report.extent_count - 1) : 1;
     }
     Cairn__V1__SaveReport *made = session_report_new(&report, INT64_MAX);
     assert_non_null(made);

@@ -90,14 +90,14 @@ static void rank_writes_what_a_copy_of_its_share_holds(void **unused)
             buffers[i].packed = true;
         }
         for (uint32_t r = 0; r < held.count; r++) { /* one of a buffer */
-            const struct ckpt_run *run = &held.run[r];
-            const uint64_t size = ckpt_dtype_size(buffers[run->buffer].dtype);
-            char *copy = malloc((size_t)(run->count * size));
+            const struct ckpt_extent *extent = &held.extent[r];
+            const uint64_t size = ckpt_dtype_size(buffers[extent->buffer].dtype);
+            char *copy = malloc((size_t)(extent->count * size));
             assert_non_null(copy);
-            memcpy(copy, (const char *)sample.buffers[run->buffer].data + run->first * size,
-                   (size_t)(run->count * size));
-            assert_null(buffers[run->buffer].data);
-            buffers[run->buffer].data = copy;
+            memcpy(copy, (const char *)sample.buffers[extent->buffer].data + extent->first * size,
+                   (size_t)(extent->count * size));
+            assert_null(buffers[extent->buffer].data);
+            buffers[extent->buffer].data = copy;
         }
         assert_int_equal(ckpt_shard_write(io, "/share", &state, rank, 4, NULL, &share), ST_OK);
         assert_memory_equal(whole.hash.byte, share.hash.byte, sizeof(whole.hash.byte));

@@ -234,18 +234,18 @@ static void commit_is_refused_while_a_file_is_missing_or_short(void **state)
 /* Changes one report in one way; a manifest must not be made of it. */
 static void spoil(struct ckpt_report *report, int kind)
 {
-    struct ckpt_piece_run *run = &report->runs[0];
+    struct ckpt_piece_extent *extent = &report->extents[0];
     report->step += kind == 0;
     report->generation += kind == 1;
     report->rank += kind == 2;
     report->size *= kind != 3;
     report->scalars.byte[5] ^= kind == 4;
     report->file[0] ^= kind == 5;
-    run->first += kind == 6;
-    run->buffer += kind == 7 ? 9 : 0;
-    report->run_count -= kind == 8;                         /* an end mark less */
-    report->runs[report->run_count - 1].first += kind == 9; /* a buffer that ends elsewhere */
-    report->runs[report->run_count - 1].buffer += kind == 10;
+    extent->first += kind == 6;
+    extent->buffer += kind == 7 ? 9 : 0;
+    report->extent_count -= kind == 8;                            /* an end mark less */
+    report->extents[report->extent_count - 1].first += kind == 9; /* a buffer that ends elsewhere */
+    report->extents[report->extent_count - 1].buffer += kind == 10;
     report->raw_bytes = kind == 11 ? UINT64_MAX : report->raw_bytes;
 }
 

@@ -125,7 +125,7 @@ static void deal(const struct ckpt_state *state, uint32_t rank, uint32_t ranks, 
     }
 }
 
-/* 1: every branch is in pieces of all ranks; 16: whole ones; 20: both in one run. */
+/* 1: every branch is in pieces of all ranks; 16: whole ones; 20: both in one extent. */
 static void runs_of_many_ranks_meet_within_a_branch(void **state)
 {
     struct fixture *f = *state;
@@ -145,8 +145,8 @@ static void runs_of_many_ranks_meet_within_a_branch(void **state)
             deal(&f->state, r, 3, cases[i].each, &share);
             f->state.share = &share;
             write_one(f, r, 3, &reports[r]);
-            for (uint32_t k = 0; k < reports[r].run_count; k++)
-                hashes += reports[r].runs[k].count;
+            for (uint32_t k = 0; k < reports[r].extent_count; k++)
+                hashes += reports[r].extents[k].count;
         }
         assert_int_equal(hashes, cases[i].hashes);
         assert_int_equal(digest_of(reports, 3, &digest), ST_OK);
@@ -162,10 +162,10 @@ static void a_whole_branch_is_one_hash(void **state)
     write_all(f, 1, &report);
     /* bytes: branches, the piece that is left, its end; floats: pieces, end */
     uint64_t hashes = 0, branches = 0;
-    for (uint32_t i = 0; i < report.run_count; i++) {
-        hashes += report.runs[i].count;
-        if (report.runs[i].count > 0 && report.runs[i].each == CKPT_BRANCH_PIECES)
-            branches += report.runs[i].count;
+    for (uint32_t i = 0; i < report.extent_count; i++) {
+        hashes += report.extents[i].count;
+        if (report.extents[i].count > 0 && report.extents[i].each == CKPT_BRANCH_PIECES)
+            branches += report.extents[i].count;
     }
     assert_int_equal(branches, BRANCHES);
     assert_int_equal(hashes, BRANCHES + 1 + 4);
@@ -174,14 +174,14 @@ static void a_whole_branch_is_one_hash(void **state)
     write_all(f, 2, two);
     hashes = 0;
     for (uint32_t r = 0; r < 2; r++) {
-        for (uint32_t i = 0; i < two[r].run_count; i++)
-            hashes += two[r].runs[i].count;
+        for (uint32_t i = 0; i < two[r].extent_count; i++)
+            hashes += two[r].extents[i].count;
     }
     assert_true(hashes <= BRANCHES - 1 + CKPT_BRANCH_PIECES + 1 + 4); /* one branch is shared */
     release_all(two, 2);
 }
 
-/* Each way in which a run of branches may be wrong. */
+/* Each way in which an extent of branches may be wrong. */
 static void branches_that_cannot_be_make_no_manifest(void **state)
 {
     struct fixture *f = *state;
@@ -189,11 +189,11 @@ static void branches_that_cannot_be_make_no_manifest(void **state)
         struct ckpt_report report;
         struct ckpt_hash digest;
         write_all(f, 1, &report);
-        struct ckpt_piece_run *run = &report.runs[0];
-        assert_int_equal(run->each, CKPT_BRANCH_PIECES);
-        run->each = kind == 0 ? 1 : kind == 1 ? 2 : kind == 2 ? 0 : run->each;
-        run->count -= kind == 3;
-        run->first += kind == 4 ? CKPT_BRANCH_PIECES : 0;
+        struct ckpt_piece_extent *extent = &report.extents[0];
+        assert_int_equal(extent->each, CKPT_BRANCH_PIECES);
+        extent->each = kind == 0 ? 1 : kind == 1 ? 2 : kind == 2 ? 0 : extent->each;
+        extent->count -= kind == 3;
+        extent->first += kind == 4 ? CKPT_BRANCH_PIECES : 0;
         assert_int_equal(digest_of(&report, 1, &digest), ST_INVALID);
         release_all(&report, 1);
     }

@@ -1,6 +1,6 @@
 /*
- * Shares of many runs: what is one and what isn't; files whose chunks are dealt to ranks by turns
- * are the same state; a reader that wants a part reads that part.
+ * Shares of many extents: what is one and what isn't; files whose chunks are dealt to ranks by
+ * turns are the same state; a reader that wants a part reads that part.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,14 +43,14 @@ static void runs_are_kept_in_order_and_neighbours_merged(void **unused)
     assert_int_equal(ckpt_share_add(s, 1, 4 * FLOATS, FLOATS, &share), ST_OK); /* between two */
     assert_int_equal(ckpt_share_add(s, 0, 6 * CHUNK, CHUNK, &share), ST_OK);   /* before one */
     assert_int_equal(ckpt_share_add(s, 0, 0, 0, &share), ST_OK);               /* nothing */
-    const struct ckpt_run want[] = { { 0, 6 * CHUNK, 3 * CHUNK },
-                                     { 1, 0, 2 * FLOATS },
-                                     { 1, 3 * FLOATS, 2 * FLOATS + 777 } };
+    const struct ckpt_extent want[] = { { 0, 6 * CHUNK, 3 * CHUNK },
+                                        { 1, 0, 2 * FLOATS },
+                                        { 1, 3 * FLOATS, 2 * FLOATS + 777 } };
     assert_int_equal(share.count, 3);
     for (uint32_t i = 0; i < share.count; i++) {
-        assert_int_equal(share.run[i].buffer, want[i].buffer);
-        assert_int_equal(share.run[i].first, want[i].first);
-        assert_int_equal(share.run[i].count, want[i].count);
+        assert_int_equal(share.extent[i].buffer, want[i].buffer);
+        assert_int_equal(share.extent[i].first, want[i].first);
+        assert_int_equal(share.extent[i].count, want[i].count);
     }
     assert_int_equal(ckpt_share_check(s, &share), ST_OK);
     assert_int_equal(ckpt_share_bytes(s, &share), 3 * CHUNK + 4 * (4 * FLOATS + 777));
@@ -59,7 +59,7 @@ static void runs_are_kept_in_order_and_neighbours_merged(void **unused)
 static void what_cannot_be_added_changes_nothing(void **unused)
 {
     (void)unused;
-    static const struct ckpt_run bad[] = {
+    static const struct ckpt_extent bad[] = {
         { 1, 1, FLOATS },                                /* begins within a chunk */
         { 1, FLOATS, FLOATS / 2 },                       /* ends in one */
         { 1, 5 * FLOATS, 778 },                          /* the buffer is shorter */
@@ -78,22 +78,22 @@ static void what_cannot_be_added_changes_nothing(void **unused)
             ckpt_share_add(&described, bad[i].buffer, bad[i].first, bad[i].count, &share),
             ST_INVALID);
         assert_int_equal(share.count, 1);
-        assert_int_equal(share.run[0].count, 2 * FLOATS);
+        assert_int_equal(share.extent[0].count, 2 * FLOATS);
     }
     share.count = 0;
-    for (uint64_t i = 0; i < CKPT_RUNS_MAX; i++)
+    for (uint64_t i = 0; i < CKPT_EXTENTS_MAX; i++)
         assert_int_equal(ckpt_share_add(&described, 0, 2 * i * CHUNK, CHUNK, &share), ST_OK);
     assert_int_equal(ckpt_share_add(&described, 1, 0, FLOATS, &share), ST_FULL);
     assert_int_equal(ckpt_share_add(&described, 0, CHUNK, CHUNK, &share), ST_OK); /* fills a gap */
-    assert_int_equal(share.count, CKPT_RUNS_MAX - 1);
+    assert_int_equal(share.count, CKPT_EXTENTS_MAX - 1);
     assert_int_equal(ckpt_share_check(&described, &share), ST_OK);
 }
 
-/* Each way in which runs that somebody put together himself may be none. */
+/* Each way in which extents that somebody put together himself may be none. */
 static void a_share_that_is_none_is_refused_before_a_file_is_made(void **unused)
 {
     (void)unused;
-    static const struct ckpt_run bad[][2] = {
+    static const struct ckpt_extent bad[][2] = {
         { { 1, 2 * FLOATS, FLOATS }, { 1, 0, FLOATS } },     /* out of order */
         { { 2, 0, FLOATS }, { 1, 0, FLOATS } },              /* buffers are */
         { { 1, 0, FLOATS }, { 1, FLOATS, FLOATS } },         /* neighbours */
@@ -108,13 +108,13 @@ static void a_share_that_is_none_is_refused_before_a_file_is_made(void **unused)
     assert_int_equal(f->io->mkdir(f->io->self, "/d"), ST_OK);
     f->sample.state.share = &share;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        memcpy(share.run, bad[i], sizeof(bad[i]));
+        memcpy(share.extent, bad[i], sizeof(bad[i]));
         assert_int_equal(ckpt_share_check(&f->sample.state, &share), ST_INVALID);
         assert_int_equal(ckpt_shard_write(f->io, "/d", &f->sample.state, 0, 1, NULL, &report),
                          ST_INVALID);
         assert_false(memory_io_has(f->memory, "/d/shard-00000-of-00001.cairn"));
     }
-    share.count = CKPT_RUNS_MAX + 1;
+    share.count = CKPT_EXTENTS_MAX + 1;
     assert_int_equal(ckpt_share_check(&f->sample.state, &share), ST_INVALID);
     store_fixture_free(f);
 }
@@ -133,7 +133,7 @@ static void a_share_whose_report_fits_no_message_is_refused(void **unused)
         st = ckpt_share_of(&state, 0, 1, &out);
         assert_int_equal(st, hashes <= CKPT_REPORT_HASHES_MAX ? ST_OK : ST_FULL);
     }
-    assert_in_range(share.count, 400, CKPT_RUNS_MAX - 1);
+    assert_in_range(share.count, 400, CKPT_EXTENTS_MAX - 1);
 }
 
 static void what_is_not_held_is_not_written(void **unused)
@@ -163,16 +163,17 @@ static void some_buffers_are_dealt_evenly_beside_others(void **unused)
         assert_int_equal(ckpt_share_even(s, 1u << 1 | 1u << 4, rank, 4, &share), ST_OK);
         uint64_t chunks = 0;
         for (uint32_t i = 0; i < share.count; i++) {
-            const struct ckpt_run *run = &share.run[i];
-            assert_true(run->buffer == 1 || run->buffer == 4);
-            chunks += ckpt_chunks(s->buffers[run->buffer].dtype, run->count);
-            assert_int_equal(ckpt_share_add(s, run->buffer, run->first, run->count, &all), ST_OK);
+            const struct ckpt_extent *extent = &share.extent[i];
+            assert_true(extent->buffer == 1 || extent->buffer == 4);
+            chunks += ckpt_chunks(s->buffers[extent->buffer].dtype, extent->count);
+            assert_int_equal(ckpt_share_add(s, extent->buffer, extent->first, extent->count, &all),
+                             ST_OK);
         }
         assert_int_equal(chunks, 3); /* of 6 + 6 */
     }
     assert_int_equal(all.count, 2);
-    assert_int_equal(all.run[0].count, s->buffers[1].count);
-    assert_int_equal(all.run[1].count, s->buffers[4].count);
+    assert_int_equal(all.extent[0].count, s->buffers[1].count);
+    assert_int_equal(all.extent[1].count, s->buffers[4].count);
     store_fixture_free(f);
 }
 
@@ -258,15 +259,16 @@ static void differences_to_a_base_of_other_shares_are_read(void **unused)
     store_fixture_free(f);
 }
 
-/* How runs of three ranks contradict each other: a rank's share is another than it should be. */
+/* How extents of three ranks contradict each other: a rank's share is another than it should be. */
 enum planted { NOTHING, MISSING, MISSING_AT_THE_END, TWICE };
 
 static void remove_run(struct ckpt_share *share, uint32_t buffer, uint64_t first)
 {
     const uint32_t i = ckpt_share_find(share, buffer, first);
-    assert_true(i < share->count && share->run[i].first == first);
+    assert_true(i < share->count && share->extent[i].first == first);
     share->count--;
-    memmove(&share->run[i], &share->run[i + 1], (share->count - i) * sizeof(share->run[0]));
+    memmove(&share->extent[i], &share->extent[i + 1],
+            (share->count - i) * sizeof(share->extent[0]));
 }
 
 /* Rank 0 has chunks 2 and 5 of momentum, rank 1 chunks 0 and 3. */
@@ -309,7 +311,8 @@ static void runs_that_are_missing_or_there_twice_make_no_manifest(void **unused)
     store_fixture_free(f);
 }
 
-/* Buffers whose data are only the share's runs, one after the other, and hashes of their pieces. */
+/* Buffers whose data are only the share's extents, one after the other, and hashes of their
+ * pieces. */
 struct packed {
     struct ckpt_buffer buffers[SAMPLE_BUFFERS];
     uint8_t *data[SAMPLE_BUFFERS];
@@ -326,12 +329,12 @@ static void pack(const struct ckpt_state *state, const struct ckpt_share *share,
         out->pieces[b] = calloc((size_t)ckpt_pieces(from->count), sizeof(**out->pieces));
         assert_true(out->data[b] != NULL && out->pieces[b] != NULL);
         for (uint32_t i = 0; i < share->count; i++) {
-            const struct ckpt_run *run = &share->run[i];
-            if (run->buffer != b)
+            const struct ckpt_extent *extent = &share->extent[i];
+            if (extent->buffer != b)
                 continue;
-            memcpy(out->data[b] + size, (const uint8_t *)from->data + run->first * width,
-                   (size_t)(run->count * width));
-            size += (size_t)(run->count * width);
+            memcpy(out->data[b] + size, (const uint8_t *)from->data + extent->first * width,
+                   (size_t)(extent->count * width));
+            size += (size_t)(extent->count * width);
         }
         ckpt_piece_hashes(from->dtype, out->data[b], size, out->pieces[b]);
         out->buffers[b] = *from;
@@ -380,7 +383,7 @@ static void packed_runs_make_the_same_file(void **unused)
         state.buffers = packed.buffers;
         assert_int_equal(hash_of_file(f, &state, rank, &other), ST_OK);
         assert_memory_equal(other.byte, whole.byte, sizeof(whole.byte));
-        packed.pieces[1][FLOATS / PIECE_ELEMENTS].byte[3] ^= 1; /* of its second run */
+        packed.pieces[1][FLOATS / PIECE_ELEMENTS].byte[3] ^= 1; /* of its second extent */
         assert_int_equal(hash_of_file(f, &state, rank, &other), ST_CORRUPT);
         packed_free(&packed);
     }
@@ -452,11 +455,11 @@ static void places_open(const struct ckpt_state *state, const struct ckpt_share 
         assert_true(out->data[b] != MAP_FAILED);
     }
     for (uint32_t i = 0; i < held->count; i++) {
-        const struct ckpt_run *run = &held->run[i];
-        const uint64_t width = ckpt_dtype_size(state->buffers[run->buffer].dtype);
-        const size_t size = (size_t)(run->count * width + 4095) / 4096 * 4096;
-        assert_int_equal(mprotect((uint8_t *)out->data[run->buffer] + run->first * width, size,
-                                  PROT_READ | PROT_WRITE),
+        const struct ckpt_extent *extent = &held->extent[i];
+        const uint64_t width = ckpt_dtype_size(state->buffers[extent->buffer].dtype);
+        const size_t size = (size_t)(extent->count * width + 4095) / 4096 * 4096;
+        assert_int_equal(mprotect((uint8_t *)out->data[extent->buffer] + extent->first * width,
+                                  size, PROT_READ | PROT_WRITE),
                          0);
     }
 }
@@ -471,11 +474,12 @@ static void assert_holds(const struct ckpt_state *state, const struct ckpt_share
                          const struct places *places)
 {
     for (uint32_t i = 0; i < held->count; i++) {
-        const struct ckpt_run *run = &held->run[i];
-        const uint64_t width = ckpt_dtype_size(state->buffers[run->buffer].dtype);
-        assert_memory_equal((uint8_t *)places->data[run->buffer] + run->first * width,
-                            (const uint8_t *)state->buffers[run->buffer].data + run->first * width,
-                            (size_t)(run->count * width));
+        const struct ckpt_extent *extent = &held->extent[i];
+        const uint64_t width = ckpt_dtype_size(state->buffers[extent->buffer].dtype);
+        assert_memory_equal((uint8_t *)places->data[extent->buffer] + extent->first * width,
+                            (const uint8_t *)state->buffers[extent->buffer].data +
+                                extent->first * width,
+                            (size_t)(extent->count * width));
     }
 }
 
@@ -539,7 +543,7 @@ static void only_damage_of_what_is_held_is_found(void **unused)
     assert_int_equal(ckpt_reader_damaged(reader), 1);
     const struct ckpt_read_options nothing = { .held = &none }, unsound = { .held = &bad };
     assert_int_equal(ckpt_read_state(reader, NULL, &nothing), ST_OK);
-    bad.run[0] = (struct ckpt_run){ 0, 5, 7 };
+    bad.extent[0] = (struct ckpt_extent){ 0, 5, 7 };
     assert_int_equal(ckpt_read_state(reader, NULL, &unsound), ST_INVALID);
     ckpt_close(reader);
     store_fixture_free(f);

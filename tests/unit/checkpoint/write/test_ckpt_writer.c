@@ -44,14 +44,14 @@ static void assert_same_report(const struct ckpt_report *a, const struct ckpt_re
     assert_int_equal(a->size, b->size);
     assert_int_equal(a->raw_bytes, b->raw_bytes);
     assert_memory_equal(a->hash.byte, b->hash.byte, sizeof(a->hash.byte));
-    assert_int_equal(a->run_count, b->run_count);
-    for (uint32_t i = 0; i < a->run_count; i++) {
-        assert_int_equal(a->runs[i].first, b->runs[i].first);
-        assert_int_equal(a->runs[i].count, b->runs[i].count);
-        if (a->runs[i].count == 0)
+    assert_int_equal(a->extent_count, b->extent_count);
+    for (uint32_t i = 0; i < a->extent_count; i++) {
+        assert_int_equal(a->extents[i].first, b->extents[i].first);
+        assert_int_equal(a->extents[i].count, b->extents[i].count);
+        if (a->extents[i].count == 0)
             continue;
-        assert_memory_equal(a->runs[i].hashes, b->runs[i].hashes,
-                            a->runs[i].count * sizeof(*a->runs[i].hashes));
+        assert_memory_equal(a->extents[i].hashes, b->extents[i].hashes,
+                            a->extents[i].count * sizeof(*a->extents[i].hashes));
     }
 }
 
@@ -146,8 +146,8 @@ static void snapshot_that_changed_is_never_stored(void **unused)
             assert_int_equal(memory_io_open_files(memory), 0);
             *last ^= 1;
             assert_int_equal(write_with(writer, io, DIR, &sample.state, &report), ST_OK);
-            assert_memory_equal(report.runs[b].hashes, hashes[b],
-                                (size_t)report.runs[b].count * sizeof(**hashes));
+            assert_memory_equal(report.extents[b].hashes, hashes[b],
+                                (size_t)report.extents[b].count * sizeof(**hashes));
             ckpt_report_release(&report);
             memory_io_free(memory);
         }
@@ -173,12 +173,12 @@ static void hashes_of_a_share_start_where_its_data_does(void **unused)
         assert_int_equal(ckpt_share_of(&state, rank, 3, &share), ST_OK);
         memcpy(buffers, sample.buffers, sizeof(buffers));
         for (uint32_t r = 0; r < share.count; r++) { /* one of a buffer */
-            const struct ckpt_run *run = &share.run[r];
-            struct ckpt_buffer *buffer = &buffers[run->buffer];
+            const struct ckpt_extent *extent = &share.extent[r];
+            struct ckpt_buffer *buffer = &buffers[extent->buffer];
             buffer->data =
-                (const uint8_t *)buffer->data + run->first * ckpt_dtype_size(buffer->dtype);
+                (const uint8_t *)buffer->data + extent->first * ckpt_dtype_size(buffer->dtype);
             buffer->packed = true;
-            buffer->pieces += run->first / PIECE_ELEMENTS;
+            buffer->pieces += extent->first / PIECE_ELEMENTS;
         }
         state.buffers = buffers;
         struct memory_io *memory = new_folder();

@@ -313,12 +313,12 @@ static void a_death_amid_gathering_shows_at_the_next_wait(void **state)
     free(o);
 }
 
-/* ---- runs ---- */
+/* ---- extents ---- */
 
 /* The vector's stages: what all ranks have in one generation, and the next. */
 static const struct stage {
-    struct exact_run runs[2];
-    size_t run_count, buckets[3], bucket_count;
+    struct exact_extent extents[2];
+    size_t extent_count, buckets[3], bucket_count;
 } stages[] = {
     { { { 1000, 70000, 0 } }, 1, { 1000 }, 1 },
     /* needs more events */
@@ -330,14 +330,14 @@ static const struct stage {
 static void fill_runs(struct nccl_rank *r, const struct stage *stage, float *lane,
                       const float *from)
 {
-    for (size_t i = 0; i < stage->run_count; i++) {
-        const struct exact_run run = stage->runs[i];
-        CHECK(r->table->vector.copy(r->backend, lane + run.first, from + run.first,
-                                    run.count * sizeof(float), r->compute) == ST_OK);
+    for (size_t i = 0; i < stage->extent_count; i++) {
+        const struct exact_extent extent = stage->extents[i];
+        CHECK(r->table->vector.copy(r->backend, lane + extent.first, from + extent.first,
+                                    extent.count * sizeof(float), r->compute) == ST_OK);
     }
 }
 
-/* A step of a stage; its runs of the sum are copied to `out`. lanes: [LANES] pinned vectors. */
+/* A step of a stage; its extents of the sum are copied to `out`. lanes: [LANES] pinned vectors. */
 static enum status run_stage(struct nccl_rank *r, struct exact *exact, const struct stage *stage,
                              float *const *lanes, float *out)
 {
@@ -358,10 +358,10 @@ static enum status run_stage(struct nccl_rank *r, struct exact *exact, const str
     int64_t exposed_ns = 0;
     if (st == ST_OK)
         st = exact_wait(exact, &exposed_ns);
-    for (size_t i = 0; st == ST_OK && i < stage->run_count; i++) {
-        const struct exact_run run = stage->runs[i];
-        st = r->table->vector.copy(r->backend, out + run.first, exact_sum(exact) + run.first,
-                                   run.count * sizeof(float), r->compute);
+    for (size_t i = 0; st == ST_OK && i < stage->extent_count; i++) {
+        const struct exact_extent extent = stage->extents[i];
+        st = r->table->vector.copy(r->backend, out + extent.first, exact_sum(exact) + extent.first,
+                                   extent.count * sizeof(float), r->compute);
     }
     return st == ST_OK ? r->table->stream_sync(r->backend, r->compute) : st;
 }
@@ -386,8 +386,8 @@ static enum status stages_body(struct nccl_rank *r)
                                                .size = r->size,
                                                .shares = reduction->shares,
                                                .count = COUNT,
-                                               .runs = stages[s].runs,
-                                               .run_count = stages[s].run_count,
+                                               .extents = stages[s].extents,
+                                               .extent_count = stages[s].extent_count,
                                                .bucket_begin = stages[s].buckets,
                                                .bucket_count = stages[s].bucket_count,
                                                .timeout_ms = NCCL_LONG_MS,

@@ -23,11 +23,11 @@ static void put_report(struct journal_files *f, uint32_t rank, uint32_t said, si
 {
     static const uint8_t hashes[48] = { 1, 2, 3 };
     uint8_t data[512];
-    Cairn__V1__PieceRun run = CAIRN__V1__PIECE_RUN__INIT, *runs[] = { &run };
+    Cairn__V1__PieceRun extent = CAIRN__V1__PIECE_RUN__INIT, *extents[] = { &extent };
     Cairn__V1__SaveReport report = CAIRN__V1__SAVE_REPORT__INIT;
-    run.buffer = 1;
-    run.first = 7 + said;
-    run.xxh3_128 = (ProtobufCBinaryData){ hash_bytes, (uint8_t *)hashes };
+    extent.buffer = 1;
+    extent.first = 7 + said;
+    extent.xxh3_128 = (ProtobufCBinaryData){ hash_bytes, (uint8_t *)hashes };
     report.step = STEP;
     report.generation = GENERATION;
     report.rank = said;
@@ -35,7 +35,7 @@ static void put_report(struct journal_files *f, uint32_t rank, uint32_t said, si
     report.file = "shard";
     report.xxh3_128 = report.scalars_xxh3_128 = (ProtobufCBinaryData){ 16, (uint8_t *)hashes };
     report.n_pieces = 1;
-    report.pieces = runs;
+    report.pieces = extents;
     put_packed(f, rank, data, cairn__v1__save_report__pack(&report, data));
 }
 
@@ -86,9 +86,9 @@ static void reports_are_read_where_the_task_runs(void **state)
         assert_int_equal(report->rank, rank);
         assert_int_equal(report->size, 1000 + rank);
         assert_string_equal(report->file, "shard");
-        assert_int_equal(report->run_count, 1);
-        assert_int_equal(report->runs[0].first, 7 + rank);
-        assert_int_equal(report->runs[0].count, 2);
+        assert_int_equal(report->extent_count, 1);
+        assert_int_equal(report->extents[0].first, 7 + rank);
+        assert_int_equal(report->extents[0].count, 2);
     }
     store_task_free(task);
     assert_int_equal(read_all(f, 3), ST_INCOMPLETE); /* it was dropped */

@@ -84,13 +84,13 @@ void copies_write(const struct copies *s, const char *path, uint32_t rank, uint3
 void copies_check(const struct copies *s, const struct copy_view *view)
 {
     assert_string_equal(view->head->job, COPIES_JOB);
-    const struct copy_run *runs = copy_view_runs(view);
-    for (uint32_t i = 0; i < view->head->run_count; i++) {
+    const struct copy_extent *extents = copy_view_extents(view);
+    for (uint32_t i = 0; i < view->head->extent_count; i++) {
         size_t size = 0;
         const void *data = copy_view_data(view, i, &size);
-        const float *from = s->buffers[runs[i].buffer].data;
-        assert_int_equal(size, runs[i].count * sizeof(float));
-        assert_memory_equal(data, from + runs[i].first, size);
+        const float *from = s->buffers[extents[i].buffer].data;
+        assert_int_equal(size, extents[i].count * sizeof(float));
+        assert_memory_equal(data, from + extents[i].first, size);
         assert_int_equal(copy_view_check_data(view, i, 0, data, size), ST_OK);
     }
     struct ckpt_scalars scalars;
@@ -113,7 +113,7 @@ bool copies_damaged(const char *path)
     if (copy_view_map(path, &view) != ST_OK)
         return true;
     bool found = false;
-    for (uint32_t i = 0; i < view.head->run_count; i++) {
+    for (uint32_t i = 0; i < view.head->extent_count; i++) {
         size_t size = 0;
         const void *data = copy_view_data(&view, i, &size);
         found = found || copy_view_check_data(&view, i, 0, data, size) == ST_CORRUPT;

@@ -124,7 +124,7 @@ static void every_flipped_byte_is_found(void **state)
     copies_path(s, 4, 0, 0, path);
     copies_write(s, path, 0, 1);
     assert_int_equal(copy_view_map(path, &view), ST_OK);
-    const size_t head_size = view.seal->head_size, first = copy_view_runs(&view)[0].data;
+    const size_t head_size = view.seal->head_size, first = copy_view_extents(&view)[0].data;
     const size_t end = first + COPIES_COUNT * sizeof(float), piece = PIECE_ELEMENTS * sizeof(float);
     copy_view_unmap(&view);
     assert_false(copies_damaged(path));
@@ -411,10 +411,10 @@ static void any_bit_that_changed_on_the_way_is_noticed(void **state)
     receive(&r);
     for (size_t at = sizeof(r.seal); at < r.seal.head_size; at += 13)
         expect_noticed(&r, at, 16);
-    for (uint32_t i = 0; i < r.from.head->run_count; i++) {
-        const struct copy_run *run = &copy_view_runs(&r.from)[i];
-        for (size_t at = 0; at < run->count * sizeof(float); at += 4 + run->count / 7)
-            expect_noticed(&r, run->data + at, 1);
+    for (uint32_t i = 0; i < r.from.head->extent_count; i++) {
+        const struct copy_extent *extent = &copy_view_extents(&r.from)[i];
+        for (size_t at = 0; at < extent->count * sizeof(float); at += 4 + extent->count / 7)
+            expect_noticed(&r, extent->data + at, 1);
     }
     for (size_t at = 0; at < sizeof(r.seal); at++) {
         struct copy_seal bad = r.seal;

@@ -282,8 +282,8 @@ static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
         const struct ckpt_buffer *copy = staging_buffers(staging);
         const struct ckpt_share *share = staging_share(staging);
         assert_int_equal(share->count, 1);
-        assert_true(share->run[0].first > 0 && copy->packed);
-        for (uint64_t i = 0; i < share->run[0].count; i++)
+        assert_true(share->extent[0].first > 0 && copy->packed);
+        for (uint64_t i = 0; i < share->extent[0].count; i++)
             assert_true(((const float *)copy->data)[i] == (float)round);
     }
     staging_close(staging);

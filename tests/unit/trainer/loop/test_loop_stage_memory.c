@@ -103,9 +103,9 @@ static struct worker *open_worker(const struct jobspec *job, struct progress *pr
     return worker;
 }
 
-static size_t run_bytes(const struct lane_run *run)
+static size_t run_bytes(const struct lane_extent *extent)
 {
-    return (run->end - run->first) * sizeof(float);
+    return (extent->end - extent->first) * sizeof(float);
 }
 
 static size_t up_to(size_t own)
@@ -119,17 +119,17 @@ static void own_bytes(const struct stage *s, enum lane_part part, size_t *least,
 {
     *least = *most = 0;
     for (uint32_t c = 0; c < stage_chunks(s); c++) {
-        const size_t bytes = run_bytes(&s->extent[stage_part(s, c)].part[part]);
+        const size_t bytes = run_bytes(&s->slice[stage_part(s, c)].part[part]);
         *least += bytes;
         *most += up_to(bytes);
     }
 }
 
-static bool is_own(const struct stage *s, const struct lane_run *run)
+static bool is_own(const struct stage *s, const struct lane_extent *extent)
 {
     bool own = false;
     for (uint32_t c = 0; c < stage_chunks(s); c++)
-        own = own || run->first == s->extent[stage_part(s, c)].part[LANE_PARAMS].first;
+        own = own || extent->first == s->slice[stage_part(s, c)].part[LANE_PARAMS].first;
     return own;
 }
 
@@ -141,7 +141,7 @@ static size_t check_state(const struct worker *w)
     const struct ckpt_tensor *tensors = NULL;
     uint32_t count = 0, tensor_count = 0;
     size_t total = 0, ties = 0;
-    for (size_t i = 0; i < s->param_runs; i++) {
+    for (size_t i = 0; i < s->param_extents; i++) {
         if (!is_own(s, &s->params[i]))
             ties += up_to(run_bytes(&s->params[i]));
     }
@@ -180,12 +180,12 @@ static void check_need(const struct worker *w, size_t state)
     assert_int_equal(need.parameters, had);
     assert_int_equal(need.moments, state - had);
     /* The reduction's buffers don't come from the table; sums of ties that arrive do. */
-    size_t runs = 0, arriving = 0;
-    for (size_t i = 0; i < s->run_count; i++)
-        runs += s->runs[i].count * sizeof(float);
+    size_t extents = 0, arriving = 0;
+    for (size_t i = 0; i < s->extent_count; i++)
+        extents += s->extents[i].count * sizeof(float);
     for (int t = 0; t < w->tape->tie_count; t++)
         arriving += bytes_at(s->arriving[t]);
-    assert_int_equal(need.gradients, 2 * runs + arriving); /* of two or three lanes */
+    assert_int_equal(need.gradients, 2 * extents + arriving); /* of two or three lanes */
     within(need.activations + need.caches + need.under_way, allocated - state - arriving,
            "activations, caches and micro-batches under way");
 }
@@ -206,8 +206,8 @@ static void check_stages(const char *yaml, const char *const *sets)
             struct worker *w = open_worker(job, &progress, &stages, rank);
             parts = w->stage->parts;
             for (uint32_t c = 0; c < stage_chunks(w->stage); c++) {
-                const struct lane_run *params =
-                    &w->stage->extent[stage_part(w->stage, c)].part[LANE_PARAMS];
+                const struct lane_extent *params =
+                    &w->stage->slice[stage_part(w->stage, c)].part[LANE_PARAMS];
                 own += params->end - params->first;
             }
             all = w->tape->param_elements;

@@ -329,10 +329,10 @@ static void damage_is_found_by_who_holds_it(void **state)
     copy_path(w, 0, path);
     assert_int_equal(copy_view_map(path, &view), ST_OK);
     long at = -1;
-    for (uint32_t i = 0; i < view.head->run_count; i++) {
-        const struct copy_run *run = &copy_view_runs(&view)[i];
-        if (run->buffer == MOMENTUM && run->first == 0)
-            at = (long)(run->data + FLOATS * sizeof(float) - 1);
+    for (uint32_t i = 0; i < view.head->extent_count; i++) {
+        const struct copy_extent *extent = &copy_view_extents(&view)[i];
+        if (extent->buffer == MOMENTUM && extent->first == 0)
+            at = (long)(extent->data + FLOATS * sizeof(float) - 1);
     }
     copy_view_unmap(&view);
     FILE *file = fopen(path, "r+b");
@@ -396,7 +396,7 @@ static void a_share_that_cannot_be_saved_is_an_error_with_a_reason(void **state)
 {
     struct world *w = *state;
     struct one *one = &w->part[1];
-    struct ckpt_share share = { .count = CKPT_RUNS_MAX + 1 };
+    struct ckpt_share share = { .count = CKPT_EXTENTS_MAX + 1 };
     size_t bytes = 0;
     one->worker->share = &share;
     assert_int_equal(state_share_bytes(one->worker, &bytes, &one->reason), ST_INVALID);

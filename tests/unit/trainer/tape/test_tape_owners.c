@@ -280,7 +280,8 @@ static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(v
                     owners_make(cut->borders, cut->buckets.params, sizes[i], 0, size, &owners),
                     ST_OK);
                 for (uint32_t r = 0; r < size; r++)
-                    assert_true(2 * (owners.begin[r + 1] - owners.begin[r]) + 2 <= CKPT_RUNS_MAX);
+                    assert_true(2 * (owners.begin[r + 1] - owners.begin[r]) + 2 <=
+                                CKPT_EXTENTS_MAX);
                 owners_release(&owners);
                 cut_free(cut);
             }
@@ -299,8 +300,8 @@ static enum status share_fits(const struct owners *owners, const struct ckpt_sta
     enum status st = ckpt_share_even(state, 3, rank, size, &share);
     for (uint32_t moment = 2; st == ST_OK && moment < 4; moment++) {
         for (uint32_t i = owners->begin[rank]; st == ST_OK && i < owners->begin[rank + 1]; i++) {
-            const struct owned_run *run = &owners->run[i];
-            st = ckpt_share_add(state, moment, run->first, run->count, &share);
+            const struct owned_extent *extent = &owners->extent[i];
+            st = ckpt_share_add(state, moment, extent->first, extent->count, &share);
         }
     }
     shared.share = &share;

@@ -1,4 +1,4 @@
-/* Copy files of shares of many runs. */
+/* Copy files of shares of many extents. */
 #include <string.h>
 
 #include "common/cleanup.h"
@@ -28,20 +28,20 @@ static void a_share_of_many_runs_is_read_as_it_was_taken(void **state)
     for (uint32_t rank = 0; rank < 3; rank++) {
         char path[COPIES_PATH];
         struct copy_view view;
-        size_t last[4]; /* byte of each run */
+        size_t last[4]; /* byte of each extent */
         deal_by_turns(&s->state, rank, &share);
         copies_path(s, 4, rank, 0, path);
         copies_write(s, path, rank, 3);
         assert_int_equal(copy_view_map(path, &view), ST_OK);
         copies_check(s, &view);
         assert_in_range(share.count, 2, 4);
-        assert_int_equal(view.head->run_count, share.count);
+        assert_int_equal(view.head->extent_count, share.count);
         for (uint32_t i = 0; i < share.count; i++) {
-            const struct copy_run *run = &copy_view_runs(&view)[i];
-            assert_int_equal(run->buffer, share.run[i].buffer);
-            assert_int_equal(run->first, share.run[i].first);
-            assert_int_equal(run->count, share.run[i].count);
-            last[i] = run->data + run->count * sizeof(float) - 1;
+            const struct copy_extent *extent = &copy_view_extents(&view)[i];
+            assert_int_equal(extent->buffer, share.extent[i].buffer);
+            assert_int_equal(extent->first, share.extent[i].first);
+            assert_int_equal(extent->count, share.extent[i].count);
+            last[i] = extent->data + extent->count * sizeof(float) - 1;
         }
         copy_view_unmap(&view);
         for (uint32_t i = 0; i < share.count; i++) {
@@ -54,7 +54,7 @@ static void a_share_of_many_runs_is_read_as_it_was_taken(void **state)
     copies_free(s);
 }
 
-/* The copies of three ranks, whose memory has nothing but their runs. */
+/* The copies of three ranks, whose memory has nothing but their extents. */
 static void copies_of_many_runs_are_saved_as_the_whole_state(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void copies_of_many_runs_are_saved_as_the_whole_state(void **state)
     copies_free(s);
 }
 
-/* Tables of runs that no writer makes, under a seal that is right. */
+/* Tables of extents that no writer makes, under a seal that is right. */
 static void runs_that_are_no_share_are_refused(void **state)
 {
     (void)state;
@@ -105,21 +105,21 @@ static void runs_that_are_no_share_are_refused(void **state)
     copy_file_fill(&file);
     copy_file_seal(&file);
     struct copy_head *head = (struct copy_head *)(void *)(file.memory + sizeof(struct copy_seal));
-    struct copy_run *runs = (struct copy_run *)(void *)(file.memory + head->runs);
+    struct copy_extent *extents = (struct copy_extent *)(void *)(file.memory + head->extents);
     for (int kind = 0; kind < 8; kind++) {
-        const struct copy_run before = runs[1];
+        const struct copy_extent before = extents[1];
         const struct copy_head whole = *head;
-        runs[1].first -= kind == 0 ? 3 * CHUNK : 0; /* twice the same */
-        runs[1].first -= kind == 1 ? 2 * CHUNK : 0; /* where the one before ends */
-        runs[1].count -= kind == 2;
-        runs[1].count += kind == 3 ? UINT64_MAX / 4 : 0;
-        runs[1].buffer += kind == 4 ? 2 : 0;
-        runs[1].data += kind == 5 ? file.size : 0;
-        runs[1].hashes += kind == 6 ? file.size : 0;
-        head->run_count += kind == 7 ? CKPT_RUNS_MAX : 0;
+        extents[1].first -= kind == 0 ? 3 * CHUNK : 0; /* twice the same */
+        extents[1].first -= kind == 1 ? 2 * CHUNK : 0; /* where the one before ends */
+        extents[1].count -= kind == 2;
+        extents[1].count += kind == 3 ? UINT64_MAX / 4 : 0;
+        extents[1].buffer += kind == 4 ? 2 : 0;
+        extents[1].data += kind == 5 ? file.size : 0;
+        extents[1].hashes += kind == 6 ? file.size : 0;
+        head->extent_count += kind == 7 ? CKPT_EXTENTS_MAX : 0;
         copy_file_seal(&file);
         assert_int_equal(copy_view_parse(file.memory, file.size, file.size, &view), ST_CORRUPT);
-        runs[1] = before;
+        extents[1] = before;
         *head = whole;
     }
     copy_file_seal(&file);

@@ -1,4 +1,4 @@
-/* Ranks that have but runs of the vector: as the whole's sum there, and no memory elsewhere. */
+/* Ranks that have but extents of the vector: as the whole's sum there, and no memory elsewhere. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,8 +27,8 @@
 struct world {
     int size;
     uint32_t shares[RANKS_MAX];
-    struct exact_run runs[RUNS_MAX];
-    size_t run_count; /* 0: all of the vector */
+    struct exact_extent extents[RUNS_MAX];
+    size_t extent_count; /* 0: all of the vector */
     size_t bucket_count, kept;
     size_t bucket_begin[BUCKETS_MAX], bucket_end[BUCKETS_MAX];
     bool even; /* borders aren't given */
@@ -53,33 +53,33 @@ static void draw_shares(struct world *world, uint32_t round)
         world->shares[draw(round, 100 + lane, (uint32_t)world->size)]++;
 }
 
-/* Between 0 and 3 pages apart, so that some follow at once and others share a page; no runs: all of
- * the vector. */
+/* Between 0 and 3 pages apart, so that some follow at once and others share a page; no extents: all
+ * of the vector. */
 static void draw_runs(struct world *world, uint32_t round)
 {
-    world->run_count = draw(round, 200, RUNS_MAX + 1);
+    world->extent_count = draw(round, 200, RUNS_MAX + 1);
     size_t from = 0;
-    for (uint32_t i = 0; i < world->run_count; i++) {
+    for (uint32_t i = 0; i < world->extent_count; i++) {
         from += draw(round, 210 + i, 4) * PAGE + draw(round, 220 + i, 18);
-        world->runs[i] = (struct exact_run){ from, 1 + draw(round, 230 + i, 5 * PAGE),
-                                             draw(round, 250 + i, EXACT_SECTIONS_MAX) };
-        from += world->runs[i].count;
+        world->extents[i] = (struct exact_extent){ from, 1 + draw(round, 230 + i, 5 * PAGE),
+                                                   draw(round, 250 + i, EXACT_SECTIONS_MAX) };
+        from += world->extents[i].count;
     }
-    if (draw(round, 240, 3) == 0 && world->run_count > 0) {
-        world->runs[world->run_count - 1].count =
-            COUNT - world->runs[world->run_count - 1].first; /* to the vector's end */
+    if (draw(round, 240, 3) == 0 && world->extent_count > 0) {
+        world->extents[world->extent_count - 1].count =
+            COUNT - world->extents[world->extent_count - 1].first; /* to the vector's end */
     }
 }
 
-/* Up to three in each run; draws their chunks, too. */
+/* Up to three in each extent; draws their chunks, too. */
 static void draw_buckets(struct world *world, uint32_t round)
 {
-    const struct exact_run all = { .count = COUNT };
+    const struct exact_extent all = { .count = COUNT };
     world->bucket_count = 0;
-    for (uint32_t i = 0; i < (world->run_count == 0 ? 1 : world->run_count); i++) {
-        const struct exact_run *run = world->run_count == 0 ? &all : &world->runs[i];
-        size_t at = run->first;
-        const size_t end = run->first + run->count;
+    for (uint32_t i = 0; i < (world->extent_count == 0 ? 1 : world->extent_count); i++) {
+        const struct exact_extent *extent = world->extent_count == 0 ? &all : &world->extents[i];
+        size_t at = extent->first;
+        const size_t end = extent->first + extent->count;
         for (uint32_t k = 0; k < 3 && at < end; k++) {
             const size_t count = k == 2 ? end - at : 1 + draw(round, 300 + 3 * i + k, 3 * PAGE);
             world->bucket_begin[world->bucket_count] = at;
@@ -115,8 +115,8 @@ static struct exact_options options_of(struct world *world, int rank)
                                    .size = world->size,
                                    .shares = world->shares,
                                    .count = COUNT,
-                                   .runs = world->run_count == 0 ? NULL : world->runs,
-                                   .run_count = world->run_count,
+                                   .extents = world->extent_count == 0 ? NULL : world->extents,
+                                   .extent_count = world->extent_count,
                                    .bucket_begin = world->bucket_begin,
                                    .bucket_count = world->bucket_count,
                                    .borders = world->even ? NULL : world->borders,
@@ -182,16 +182,16 @@ static bool is_memory(const int pipe_ends[2], const float *at)
 
 static bool is_near_a_run(const struct world *world, size_t page)
 {
-    bool is_near = world->run_count == 0;
-    for (size_t i = 0; i < world->run_count; i++) {
-        const size_t end = world->runs[i].first + world->runs[i].count;
-        is_near = is_near || (world->runs[i].first < (page + 1) * PAGE && end > page * PAGE);
+    bool is_near = world->extent_count == 0;
+    for (size_t i = 0; i < world->extent_count; i++) {
+        const size_t end = world->extents[i].first + world->extents[i].count;
+        is_near = is_near || (world->extents[i].first < (page + 1) * PAGE && end > page * PAGE);
     }
     return is_near;
 }
 
-/* Each buffer's pages are memory if a run has something in them, and no others. Returns how many
- * are none. */
+/* Each buffer's pages are memory if an extent has something in them, and no others. Returns how
+ * many are none. */
 static int check_memory(const struct world *world, const float *buffer)
 {
     int ends[2], gaps = 0;
@@ -219,11 +219,11 @@ static bool is_in_a_bucket(const struct world *world, size_t i, size_t *bucket)
 
 static size_t section_of(const struct world *world, size_t bucket)
 {
-    for (size_t i = 0; i < world->run_count; i++) {
-        const struct exact_run *run = &world->runs[i];
-        if (world->bucket_begin[bucket] >= run->first &&
-            world->bucket_begin[bucket] < run->first + run->count)
-            return run->section;
+    for (size_t i = 0; i < world->extent_count; i++) {
+        const struct exact_extent *extent = &world->extents[i];
+        if (world->bucket_begin[bucket] >= extent->first &&
+            world->bucket_begin[bucket] < extent->first + extent->count)
+            return extent->section;
     }
     return 0;
 }
@@ -387,13 +387,13 @@ static void ranks_go_on_with_other_runs(void **state)
     free(reference);
 }
 
-/* One rank with runs in two places, four buckets. */
+/* One rank with extents in two places, four buckets. */
 static struct world two_runs(void)
 {
     struct world world = { .size = 1,
                            .shares = { LANES },
-                           .runs = { { 2 * PAGE, 3 * PAGE }, { 20 * PAGE + 5, 7000 } },
-                           .run_count = 2,
+                           .extents = { { 2 * PAGE, 3 * PAGE }, { 20 * PAGE + 5, 7000 } },
+                           .extent_count = 2,
                            .bucket_count = 4,
                            .even = true };
     const size_t begin[] = { 2 * PAGE, 3 * PAGE + 7, 20 * PAGE + 5, 20 * PAGE + 6 };
@@ -414,7 +414,7 @@ static void buffers_stay_where_they_are_with_equal_runs(void **state)
     for (int generation = 0; generation < 2; generation++) {
         exact_disconnect(world.exact[0]);
         close_comms(&world);
-        if (generation == 1) { /* other buckets of the same runs */
+        if (generation == 1) { /* other buckets of the same extents */
             world.bucket_end[0] = world.bucket_begin[1] = 4 * PAGE;
             world.bucket_end[2] = 20 * PAGE + 7005;
             world.bucket_count = 3;
@@ -465,36 +465,36 @@ static void runs_that_buckets_do_not_cover_are_refused(void **state)
         switch (wrong) {
         case 0:
             world.bucket_begin[0]++;
-            break; /* a run's begin is in no bucket */
+            break; /* an extent's begin is in no bucket */
         case 1:
             world.bucket_begin[0]--;
-            break; /* a bucket begins in no run */
+            break; /* a bucket begins in no extent */
         case 2:
             world.bucket_begin[2]++;
-            break; /* so of the second run */
+            break; /* so of the second extent */
         case 3:
             world.bucket_begin[1] = 5 * PAGE;
-            break; /* behind the first run */
+            break; /* behind the first extent */
         case 4:
             world.bucket_begin[3]--;
             break; /* an empty bucket */
         case 5:
             options.bucket_count = 2;
-            break; /* the second run has none */
+            break; /* the second extent has none */
         case 6:
-            world.runs[1].count = COUNT;
+            world.extents[1].count = COUNT;
             break; /* beyond the vector */
         case 7:
-            world.runs[1].count = SIZE_MAX - 9;
+            world.extents[1].count = SIZE_MAX - 9;
             break; /* far beyond it */
         case 8:
-            world.runs[0].count = 19 * PAGE;
+            world.extents[0].count = 19 * PAGE;
             break; /* into the second */
         case 9:
-            world.runs[0].count = 0;
+            world.extents[0].count = 0;
             break; /* nothing */
         case 10:
-            options.run_count = 0;
+            options.extent_count = 0;
             break; /* nothing at all */
         default:
             options.bucket_count = 0;
