@@ -8,7 +8,7 @@
 #include "cairn/v1/common.pb-c.h"
 #include "common/io.h"
 
-/* Reads a trainer's last words. NULL: there are none, or they are not whole, or are another
+/* Reads a trainer's last words. NULL: there are none, or they are not complete, or are another
  * trainer's. Freed by last_words_free. */
 Cairn__V1__LastWords *last_words_read(const struct io *io, const char *path, const struct ref *ref);
 void last_words_free(const Cairn__V1__LastWords *words);

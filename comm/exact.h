@@ -178,9 +178,9 @@ void exact_own(const struct exact *exact, size_t bucket, size_t *begin, size_t *
  * All ranks call it alike, after exact_wait and before the next exact_bucket_done. data may end
  * with the last of these buckets, and is in the device's memory where the vector is.
  *
- * On the host data are whole on return. On a device it returns when all is enqueued: what the
- * compute stream has to do before is seen, and what it is given afterwards finds data whole, unless
- * a peer dies meanwhile. Whether none did is known when the communicator's wait or the next
+ * On the host data are complete on return. On a device it returns when all is enqueued: what the
+ * compute stream has to do before is seen, and what it is given afterwards finds data complete,
+ * unless a peer dies meanwhile. Whether none did is known when the communicator's wait or the next
  * exact_wait has returned ST_OK; until then data are nothing to rely on. Gathering that a peer's
  * death holds up ends with the communicator's abort, which comes before exact_disconnect then.
  */

@@ -28,7 +28,7 @@ enum status {
     ST_AWAY = -111,      /* a file server that doesn't answer, or is not mounted any more */
     ST_FORGOTTEN = -112, /* a file that its server doesn't know any more, though we have it open */
 
-    /* Scope CHECKPOINT: this checkpoint is unusable; an older one may be whole. */
+    /* Scope CHECKPOINT: this checkpoint is unusable; an older one may be complete. */
     ST_CORRUPT = -200,
     ST_INCOMPLETE = -201,
 

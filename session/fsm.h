@@ -100,10 +100,10 @@ void session_fsm_files(struct session_fsm *fsm, int file_count, int saves_max);
 MUST_CHECK enum status session_fsm_copy_begin(struct session_fsm *fsm, uint64_t step,
                                               int *out_file);
 void session_fsm_copied(struct session_fsm *fsm, int file, bool ok);
-/* Returns the newest whole copy; -1: there is none. */
+/* Returns the newest complete copy; -1: there is none. */
 int session_fsm_newest(const struct session_fsm *fsm);
-/* Returns the whole copy of that step, or -1. */
-int session_fsm_whole(const struct session_fsm *fsm, uint64_t step);
+/* Returns the complete copy of that step, or -1. */
+int session_fsm_complete_copy(const struct session_fsm *fsm, uint64_t step);
 /*
  * last: nothing comes after it, so that it waits for a copy file as long as it takes.
  * Errors: ST_AGAIN    later

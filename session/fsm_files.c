@@ -34,8 +34,8 @@ enum status session_fsm_copy_begin(struct session_fsm *fsm, uint64_t step, int *
         const struct session_file_record *file = &fsm->files[i];
         if (is_held(fsm, i))
             continue;
-        if (best < 0 || (fsm->files[best].whole && !file->whole) ||
-            (fsm->files[best].whole == file->whole && file->step < fsm->files[best].step))
+        if (best < 0 || (fsm->files[best].complete && !file->complete) ||
+            (fsm->files[best].complete == file->complete && file->step < fsm->files[best].step))
             best = i;
     }
     if (best < 0)
@@ -49,24 +49,24 @@ void session_fsm_copied(struct session_fsm *fsm, int file, bool ok)
 {
     CHECK(fsm->files[file].busy);
     fsm->files[file].busy = false;
-    fsm->files[file].whole = ok;
+    fsm->files[file].complete = ok;
 }
 
 int session_fsm_newest(const struct session_fsm *fsm)
 {
     int found = -1;
     for (int i = 0; i < fsm->file_count; i++) {
-        if (fsm->files[i].whole && (found < 0 || fsm->files[i].step > fsm->files[found].step))
+        if (fsm->files[i].complete && (found < 0 || fsm->files[i].step > fsm->files[found].step))
             found = i;
     }
     return found;
 }
 
-int session_fsm_whole(const struct session_fsm *fsm, uint64_t step)
+int session_fsm_complete_copy(const struct session_fsm *fsm, uint64_t step)
 {
     int found = -1;
     for (int i = 0; found < 0 && i < fsm->file_count; i++) {
-        if (fsm->files[i].whole && fsm->files[i].step == step)
+        if (fsm->files[i].complete && fsm->files[i].step == step)
             found = i;
     }
     return found;

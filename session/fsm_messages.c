@@ -403,15 +403,15 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
     char *file = strdup(report->file);
     made->file = file != NULL ? file : made->file;
     made->pieces = calloc(report->extent_count + 1, sizeof(Cairn__V1__PieceRun *));
-    bool whole = file != NULL && made->pieces != NULL &&
-                 copy_bytes(&made->xxh3_128, &report->hash, sizeof(report->hash)) &&
-                 copy_bytes(&made->scalars_xxh3_128, &report->scalars, sizeof(report->scalars));
-    for (uint32_t i = 0; whole && i < report->extent_count; i++) {
+    bool complete = file != NULL && made->pieces != NULL &&
+                    copy_bytes(&made->xxh3_128, &report->hash, sizeof(report->hash)) &&
+                    copy_bytes(&made->scalars_xxh3_128, &report->scalars, sizeof(report->scalars));
+    for (uint32_t i = 0; complete && i < report->extent_count; i++) {
         made->pieces[i] = piece_extent_new(&report->extents[i]);
-        whole = made->pieces[i] != NULL;
-        made->n_pieces += whole;
+        complete = made->pieces[i] != NULL;
+        made->n_pieces += complete;
     }
-    if (!whole) {
+    if (!complete) {
         cairn__v1__save_report__free_unpacked(made, NULL);
         return NULL;
     }

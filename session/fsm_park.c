@@ -31,7 +31,7 @@ void session_fsm_parked(struct session_fsm *fsm, const struct session_parked *ke
     if (park->state != SESSION_PARK_ASKED)
         return;
     park->state = SESSION_PARK_PARKED;
-    park->parked = kept->whole ? *kept : (struct session_parked){ .step = kept->step };
+    park->parked = kept->complete ? *kept : (struct session_parked){ .step = kept->step };
     park->said = false;
     fsm->fault.known = false; /* of the generation; what this process dies of later is another */
     fsm->last_words_version++;
@@ -95,7 +95,7 @@ bool session_fill_parked(const struct session_fsm *fsm, Cairn__V1__Parked *out)
         return false;
     cairn__v1__parked__init(out);
     out->step = from->step;
-    out->whole = from->whole;
+    out->complete = from->complete;
     out->computed_by = from->computed_by;
     out->part = from->part;
     out->parts = from->parts;

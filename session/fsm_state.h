@@ -4,7 +4,7 @@
  * A save, from the step thread's call to the coordinator's decision. FREE is a record without one.
  *
  *     FREE      -> COPYING    [session_fsm_save_begin]
- *     COPYING   -> BEGUN      [session_fsm_save_copied]   the copy is whole; SaveBegin is said
+ *     COPYING   -> BEGUN      [session_fsm_save_copied]   the copy is complete; SaveBegin is said
  *     COPYING   -> FREE       [session_fsm_save_copied]   the copy failed
  *     BEGUN     -> WRITING    [session_order_folder]       the saver writes the shard file there
  *     WRITING   -> REPORTING  [session_fsm_save_written]  SaveReport is said, until SaveDone
@@ -147,9 +147,9 @@ struct session_save_record {
 /* One copy file and its contents. */
 struct session_file_record {
     uint64_t step;
-    bool whole; /* the copy of that step can be read */
-    bool busy;  /* the file is being written */
-    int kept;   /* how many readers want it to stay (session_keep) */
+    bool complete; /* the copy of that step can be read */
+    bool busy;     /* the file is being written */
+    int kept;      /* how many readers want it to stay (session_keep) */
 };
 
 /*
@@ -229,9 +229,9 @@ struct session_read_record {
 };
 
 /*
- * Leaving the generation with the process, its model and, if whole, its state. Saves, meetings and
- * reads of the generation are given up, and nothing of them is said any more; rows that were not
- * acknowledged are, before Parked.
+ * Leaving the generation with the process, its model and, if complete, its state. Saves, meetings
+ * and reads of the generation are given up, and nothing of them is said any more; rows that were
+ * not acknowledged are, before Parked.
  *
  *     NONE      -> ASKED      [session_order_park]     as over for the step thread, but for what
  *                                                      follows; a fault is still said

@@ -35,8 +35,8 @@ struct session_copies {
     enum status made_status;
 
     /* The snapshot. */
-    bool active;      /* from session_snapshot_begin until the copy is whole, or came to nothing */
-    bool given;       /* to the copier */
+    bool active; /* from session_snapshot_begin until the copy is complete, or came to nothing */
+    bool given;  /* to the copier */
     bool reads_state; /* the state must not change */
     int file;
     int save; /* index of its record in the core; -1: it is a copy only */

@@ -34,7 +34,7 @@ enum status session_keep_newest(struct session *session, uint64_t after,
 enum status session_keep(struct session *session, uint64_t step, const struct copy_file **out)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    const int file = session_fsm_whole(&session->fsm, step);
+    const int file = session_fsm_complete_copy(&session->fsm, step);
     if (file >= 0)
         *out = keep_file(session, file);
     (void)pthread_mutex_unlock(&session->mutex);
@@ -61,7 +61,7 @@ void session_keep_end(struct session *session)
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
-void session_peers_whole(struct session *session)
+void session_peers_complete(struct session *session)
 {
     (void)pthread_mutex_lock(&session->mutex);
     session->copies.peers_wait = false;

@@ -49,10 +49,10 @@ struct session;
 /* The state that a process keeps of a generation that it has left (message Parked). */
 struct session_parked {
     uint64_t step;        /* finished */
-    bool whole;           /* the process has its part of the state after that step: */
-    uint32_t computed_by; /* whole: the generation that computed that step, or restored it */
+    bool complete;        /* the process has its part of the state after that step: */
+    uint32_t computed_by; /* complete: the generation that computed that step, or restored it */
     /* The part of the state that this process has: that of the ranks that own part `part` of
-     * `parts`. 0, 0: the whole state. In a pipeline: the process's stage, and the number of
+     * `parts`. 0, 0: the complete state. In a pipeline: the process's stage, and the number of
      * stages. */
     uint32_t part, parts;
 };
@@ -308,14 +308,14 @@ MUST_CHECK enum status session_snapshot_begin(struct session *session,
 MUST_CHECK enum status session_snapshot_wait(struct session *session);
 
 /*
- * Copies for another node. One thread reads whole copy files that it keeps meanwhile (two at most);
- * snapshots go to the other files.
+ * Copies for another node. One thread reads complete copy files that it keeps meanwhile (two at
+ * most); snapshots go to the other files.
  */
-/* Waits for a whole copy of a step after `after` and keeps it. ST_STALE: over, or ended by
+/* Waits for a complete copy of a step after `after` and keeps it. ST_STALE: over, or ended by
  * session_keep_end. */
 MUST_CHECK enum status session_keep_newest(struct session *session, uint64_t after,
                                            const struct copy_file **out);
-/* Keeps the whole copy of that step. ST_INCOMPLETE: there is none, or none any more. */
+/* Keeps the complete copy of that step. ST_INCOMPLETE: there is none, or none any more. */
 MUST_CHECK enum status session_keep(struct session *session, uint64_t step,
                                     const struct copy_file **out);
 /* NULL is fine. */
@@ -325,7 +325,7 @@ void session_unkeep(struct session *session, const struct copy_file *file);
 void session_keep_end(struct session *session);
 /* Notes that every rank's copy of some step is at another node, or will never be. The state that
  * this generation was restored from is no longer needed. */
-void session_peers_whole(struct session *session);
+void session_peers_complete(struct session *session);
 
 /*
  * Waits until every save is committed or dropped; out_committed: the newest committed step. A save

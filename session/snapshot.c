@@ -3,7 +3,7 @@
  *
  *     idle   -> active   [take_file]                a copy file was found; its head is written
  *     active -> given    [session_snapshot_begin]   the copier's; the state must not change
- *     given  -> idle     [copier_copy]              the copy is whole, or it failed
+ *     given  -> idle     [copier_copy]              the copy is complete, or it failed
  *     active -> idle     [snapshot_end]             an error
  */
 #include <stdio.h>

@@ -224,7 +224,7 @@ struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, const uint64_t *pieces, 
 }
 
 /* Whether its data is all of it. */
-static bool is_whole(const struct ckpt_state *state, uint32_t i)
+static bool is_complete(const struct ckpt_state *state, uint32_t i)
 {
     const struct ckpt_buffer *buffer = &state->buffers[i];
     uint64_t first = 0, count = 0;
@@ -242,7 +242,7 @@ enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *
         return ST_INVALID;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         const struct ckpt_buffer *buffer = &state->buffers[i];
-        if (!is_whole(state, i) || ckpt_dtype_size(buffer->dtype) == 0)
+        if (!is_complete(state, i) || ckpt_dtype_size(buffer->dtype) == 0)
             return ST_INVALID;
         pieces[i] = ckpt_pieces(buffer->count);
         all += pieces[i];

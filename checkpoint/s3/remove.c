@@ -51,7 +51,7 @@ struct removal {
     uint32_t count;
     bool *gone;
     char key[S3_XML_TEXT]; /* of the error whose elements come by */
-    bool whole;            /* the answer has come to its end */
+    bool complete;         /* the answer has come to its end */
     bool strange;          /* the answer names an object that wasn't asked for */
 };
 
@@ -82,7 +82,7 @@ static bool take_element(void *arg, const char *path, const char *text)
         note_error(r);
         r->key[0] = '\0';
     } else if (strcmp(path, "DeleteResult") == 0) {
-        r->whole = true;
+        r->complete = true;
     }
     return true;
 }
@@ -123,7 +123,7 @@ enum status s3_remove_many(struct s3_client *client, const struct s3_place *fold
     memset(out_gone, true, count * sizeof(*out_gone));
     st = s3_xml_walk(answer.body.data, answer.body.size, take_element, &r);
     s3_http_answer_release(&answer);
-    if (st != ST_OK || !r.whole || r.strange)
+    if (st != ST_OK || !r.complete || r.strange)
         memset(out_gone, 0, count * sizeof(*out_gone));
     return st;
 }

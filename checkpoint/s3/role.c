@@ -200,7 +200,7 @@ static void sts_url(const char *region, char out[TEXT_MAX])
     }
 }
 
-static bool is_whole(const struct s3_credentials *found)
+static bool is_complete(const struct s3_credentials *found)
 {
     return found->key_id[0] != '\0' && found->secret[0] != '\0' && found->token[0] != '\0' &&
            found->expires_ms != 0;
@@ -219,7 +219,7 @@ static enum status read_answer(const struct s3_http_answer *answer, struct s3_cr
     }
     if (answer->status == 200 && answer->body.size > 0 &&
         s3_xml_walk(answer->body.data, answer->body.size, take_answer, found) == ST_OK &&
-        is_whole(found)) {
+        is_complete(found)) {
         *out = *found;
         return ST_OK;
     }

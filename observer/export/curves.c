@@ -19,7 +19,7 @@ struct written {
     char id[ID_BYTES];      /* "": free */
     struct tensorboard *tb; /* NULL: to be opened */
     int64_t looked_ms;
-    bool whole; /* all rows there were at the last look are in */
+    bool complete; /* all rows there were at the last look are in */
 };
 
 struct curves {
@@ -193,7 +193,7 @@ static enum status read_rows(struct curves *curves, struct written *job, bool ov
         }
         protobuf_c_message_free_unpacked(message, NULL);
     }
-    job->whole = st == ST_OK && !more;
+    job->complete = st == ST_OK && !more;
     return st;
 }
 
@@ -216,7 +216,7 @@ static enum status write_job(struct curves *curves, struct written *job,
         tensorboard_close(job->tb);
         job->tb = NULL;
     }
-    job->whole = job->whole && flushed == ST_OK;
+    job->complete = job->complete && flushed == ST_OK;
     return st == ST_OK ? flushed : st;
 }
 
@@ -273,8 +273,8 @@ bool curves_look(struct curves *curves, const struct snapshot *snapshot, bool al
         const enum status st = write_job(curves, job, shown);
         if (st != ST_OK && st != ST_UNREACHABLE)
             LOG_DEBUG(curves->log, "event files of %s: %s", shown->id, status_string(st));
-        more = more || (st == ST_OK && !job->whole);
-        if (job_is_over(shown->state) && job->whole) {
+        more = more || (st == ST_OK && !job->complete);
+        if (job_is_over(shown->state) && job->complete) {
             add_done(curves, shown->id);
             forget(job);
         }

@@ -30,7 +30,7 @@ MUST_CHECK enum status tensorboard_record_put(struct buf *out, const void *data,
 /*
  * Finds the record at *at of a file's bytes and moves *at behind it; its data are borrowed from
  * the file's. False: there is no whole one, and *at stays; where *at is the file's size then, the
- * file is whole.
+ * file is complete.
  */
 bool tensorboard_record_next(const char *file, size_t size, size_t *at, const void **out_data,
                              size_t *out_size);

@@ -111,20 +111,20 @@ static bool look_at(void *arg, const char *text)
 
 /* ---- what is there ---- */
 
-/* Adds to curve what a file says; out_whole: it ends with a record. One that is larger than any
+/* Adds to curve what a file says; out_complete: it ends with a record. One that is larger than any
  * that we write is not ours to go on with. */
-static enum status read_file(const char *path, struct tensorboard_curve *curve, bool *out_whole)
+static enum status read_file(const char *path, struct tensorboard_curve *curve, bool *out_complete)
 {
     auto_free char *data = NULL;
     const void *record = NULL;
     size_t size = 0, at = 0, record_size = 0;
-    *out_whole = false;
+    *out_complete = false;
     enum status st = io_read_file(io_system(), path, FILE_MAX, &data, &size);
     if (st != ST_OK)
         return st == ST_FULL ? ST_OK : st;
     while (st == ST_OK && tensorboard_record_next(data, size, &at, &record, &record_size))
         st = tensorboard_read_event(curve, record, record_size);
-    *out_whole = st == ST_OK && at == size;
+    *out_complete = st == ST_OK && at == size;
     return st == ST_CORRUPT ? ST_OK : st;
 }
 
@@ -141,11 +141,11 @@ static int take_fd(int *fd)
     return taken;
 }
 
-/* The newest file: goes on with it if it is whole, has its head and has room. */
+/* The newest file: goes on with it if it is complete, has its head and has room. */
 static enum status take_newest(struct tensorboard *tb, struct name name)
 {
     char path[LIMIT_PATH];
-    bool whole = false;
+    bool complete = false;
     struct stat info;
     enum status st = path_of(tb, name, path);
     if (st != ST_OK)
@@ -155,7 +155,7 @@ static enum status take_newest(struct tensorboard *tb, struct name name)
         return status_from_errno(errno);
     st = lock(fd);
     if (st == ST_OK)
-        st = read_file(path, &tb->curve, &whole);
+        st = read_file(path, &tb->curve, &complete);
     if (st == ST_OK && fstat(fd, &info) != 0)
         st = status_from_errno(errno);
     if (st != ST_OK)
@@ -163,7 +163,7 @@ static enum status take_newest(struct tensorboard *tb, struct name name)
     tb->name = name;
     tb->size = (uint64_t)info.st_size;
     tb->headless = tb->size == 0;
-    if (whole && (tb->curve.begun || tb->headless) && tb->size < TENSORBOARD_FILE_BYTES) {
+    if (complete && (tb->curve.begun || tb->headless) && tb->size < TENSORBOARD_FILE_BYTES) {
         tb->fd = take_fd(&fd);
     }
     return ST_OK;
@@ -175,7 +175,7 @@ static enum status take_files(struct tensorboard *tb)
 {
     struct search search = { .below = { .time = TIME_MAX, .number = FILES_MAX + 1 } };
     char path[LIMIT_PATH];
-    bool whole = false;
+    bool complete = false;
     enum status st = io_system()->list(io_system()->self, tb->folder, look_at, &search);
     if (st != ST_OK || !search.found)
         return st == ST_NOT_FOUND ? ST_OK : st;
@@ -186,7 +186,7 @@ static enum status take_files(struct tensorboard *tb)
         if (st == ST_OK && search.found)
             st = path_of(tb, search.newest, path);
         if (st == ST_OK && search.found)
-            st = read_file(path, &tb->curve, &whole);
+            st = read_file(path, &tb->curve, &complete);
     }
     return st;
 }

@@ -69,7 +69,7 @@ bool coord_is_text(const struct coord_job *job)
 
 double coord_throughput(const struct coord_job *job)
 {
-    const double ms = pace_whole_ms(&job->pace);
+    const double ms = pace_average_ms(&job->pace);
     if (job->unreadable[0] || !(ms > 0)) /* what its file would say */
         return (double)NAN;
     const double samples = (double)job->spec->train.global_batch;

@@ -74,7 +74,7 @@
 #define FSM_STORE_TRIES       5
 #define FSM_LEAD_MS           500    /* for workers to hear of an announced save */
 #define FSM_PASSES_MAX        16     /* doublings of that */
-#define FSM_CHAIN_MAX         7      /* checkpoints that one is read through; the eighth is whole */
+#define FSM_CHAIN_MAX         7      /* checkpoints that one is read through; the eighth is full */
 #define FSM_READ_MS           300000 /* a rank that reads back says something every second */
 #define FSM_READ_TRIES        2      /* in vain in a row; then the coordinator reads */
 #define FSM_READ_PACE         1000   /* bytes a rank and ms: it is never spread thinner */

@@ -85,11 +85,11 @@ static void fill_vacant(struct fsm *m)
     }
 }
 
-/* True if `one` is there with a whole state, and that of `other` is older, or none. */
+/* True if `one` is there with a complete state, and that of `other` is older, or none. */
 static bool has_more(const struct fsm_rank *one, const struct fsm_rank *other)
 {
-    const uint64_t theirs = !other->gone && other->kept.whole ? other->kept.step + 1 : 0;
-    return !one->gone && one->kept.whole && one->kept.step + 1 > theirs;
+    const uint64_t theirs = !other->gone && other->kept.complete ? other->kept.step + 1 : 0;
+    return !one->gone && one->kept.complete && one->kept.step + 1 > theirs;
 }
 
 /* Drops the seats that nobody has taken; the order stays. */
@@ -106,8 +106,8 @@ static void close_up(struct fsm *m)
     m->size = taken;
 }
 
-/* When workers are too many, keeps the one with the newest whole state: it is swapped with one that
- * stays and has an older state. */
+/* When workers are too many, keeps the one with the newest complete state: it is swapped with one
+ * that stays and has an older state. */
 static void keep_newest(struct fsm *m)
 {
     uint32_t newest = 0, least = 0;
@@ -208,8 +208,8 @@ static uint32_t stage_of(const struct fsm_rank *rank, uint32_t before, uint32_t 
 {
     if (rank->gone)
         return NO_STAGE;
-    const uint32_t parts = rank->kept.whole ? parts_of(&rank->kept) : before;
-    const uint32_t part = rank->kept.whole ? rank->kept.part : rank->stage;
+    const uint32_t parts = rank->kept.complete ? parts_of(&rank->kept) : before;
+    const uint32_t part = rank->kept.complete ? rank->kept.part : rank->stage;
     return parts == stages && part < stages ? part : NO_STAGE;
 }
 
@@ -240,10 +240,10 @@ static void count_comers(const struct fsm *m, struct seating *out)
 static bool is_of_step(const struct fsm *m, const struct seating *s, uint32_t place, uint64_t step)
 {
     const struct fsm_kept *kept = &m->ranks[place].kept;
-    return s->stage[place] != NO_STAGE && kept->whole && kept->step == step;
+    return s->stage[place] != NO_STAGE && kept->complete && kept->step == step;
 }
 
-static bool is_step_whole(const struct fsm *m, const struct seating *s, uint64_t step)
+static bool is_step_complete(const struct fsm *m, const struct seating *s, uint64_t step)
 {
     bool there[LIMIT_STAGES] = { false };
     uint32_t stages = 0;
@@ -260,7 +260,7 @@ static void find_step(const struct fsm *m, struct seating *s)
 {
     for (uint32_t i = 0; i < m->count; i++) {
         const uint64_t step = m->ranks[i].kept.step;
-        if (step > s->step && is_of_step(m, s, i, step) && is_step_whole(m, s, step))
+        if (step > s->step && is_of_step(m, s, i, step) && is_step_complete(m, s, step))
             s->step = step;
     }
 }

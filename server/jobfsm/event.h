@@ -224,7 +224,7 @@ enum fsm_action_kind {
     FSM_ACT_EVENT, /* what, step, message: an event for people, in the job's history */
     FSM_ACT_GEN_BEGIN,
     FSM_ACT_GEN_END,    /* of the current generation, with m->cause */
-    FSM_ACT_RECOVERY,   /* m->recovered: it is closed, and known whole */
+    FSM_ACT_RECOVERY,   /* m->recovered: it is closed, and known to be complete */
     FSM_ACT_SAVE_ROW,   /* step, generation, save_state; FSM_SAVE_FREE deletes */
     FSM_ACT_CKPT_ROW,   /* step, generation: as the catalog has it; not there: deletes */
     FSM_ACT_REPORT_ROW, /* step, generation, rank: the report that the event brought */

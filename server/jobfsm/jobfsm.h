@@ -459,9 +459,9 @@ const struct fsm_ckpt *fsm_find_ckpt(const struct fsm *m, uint64_t step, uint32_
 const struct fsm_save *fsm_find_save(const struct fsm *m, uint64_t step, uint32_t generation);
 /* Returns the try of the save that the folder of a checkpoint, or of a save, is named after. */
 uint32_t fsm_folder_try(const struct fsm *m, uint64_t step, uint32_t generation);
-/* Returns how many bytes a save will take at most, as far as is known; 0: nothing is known. whole:
+/* Returns how many bytes a save will take at most, as far as is known; 0: nothing is known. full:
  * a save without differences. */
-uint64_t fsm_expected_bytes(const struct fsm *m, bool whole);
+uint64_t fsm_expected_bytes(const struct fsm *m, bool full);
 /* A save that somebody waits for. */
 struct fsm_awaited {
     uint64_t step;       /* a checkpoint of this step or a later one serves */

@@ -188,7 +188,7 @@ uint32_t fsm_memory_holder(const struct fsm *m, uint32_t share)
 static bool is_live(const struct fsm *m, uint32_t rank)
 {
     const struct fsm_kept *kept = &m->ranks[rank].kept;
-    return kept->whole && fsm_has_stage(m, rank) && kept->computed_by > 0 &&
+    return kept->complete && fsm_has_stage(m, rank) && kept->computed_by > 0 &&
            kept->computed_by < m->generation && has_run(m, kept->computed_by) &&
            kept->step >= m->restore.step && (m->total_steps == 0 || kept->step <= m->total_steps);
 }

@@ -21,9 +21,9 @@
  * broken path), and after FSM_LIVE_TRIES generations without progress.
  *
  * A planned change (another number of workers, other lanes) goes the same way, once no save is
- * under way. A save that isn't whole when workers park is dropped, and they would wait for what the
- * store has. This takes 10 s at most if one save follows the other; a store that hangs is waited
- * for.
+ * under way. A save that isn't complete when workers park is dropped, and they would wait for what
+ * the store has. This takes 10 s at most if one save follows the other; a store that hangs is
+ * waited for.
  */
 #include "server/jobfsm/park.h"
 

@@ -248,10 +248,10 @@ struct fsm_rank {
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
-    bool ended;       /* of a generation that parks, or of a spare: this one is to go */
-    int64_t ended_at; /* of a spare */
-    struct fsm_kept { /* the state it has: said when it parks, and with its hello */
-        bool whole;   /* the rank has all of the state after `step` */
+    bool ended;        /* of a generation that parks, or of a spare: this one is to go */
+    int64_t ended_at;  /* of a spare */
+    struct fsm_kept {  /* the state it has: said when it parks, and with its hello */
+        bool complete; /* the rank has all of the state after `step` */
         uint64_t step;
         uint32_t computed_by; /* the generation that computed that step */
         /* The rank has part `part` of `parts` of what ranks own of that state; 0, 0: all of it. In

@@ -324,7 +324,7 @@ void fsm_retain(struct fsm_ctx *t)
 
 /* ---- the next one ---- */
 
-/* Returns the newest one that was read back. NULL, so that the next save is whole: that one is read
+/* Returns the newest one that was read back. NULL, so that the next save is full: that one is read
  * through too many already, or this is the job's last save. */
 const struct fsm_ckpt *fsm_choose_base(struct fsm *m, uint64_t step)
 {
@@ -344,15 +344,15 @@ const struct fsm_ckpt *fsm_choose_base(struct fsm *m, uint64_t step)
     return NULL;
 }
 
-uint64_t fsm_expected_bytes(const struct fsm *m, bool whole)
+uint64_t fsm_expected_bytes(const struct fsm *m, bool full)
 {
     uint64_t bytes = 0;
     for (size_t i = m->catalog_count; bytes == 0 && i > 0; i--) {
         const struct fsm_ckpt *ckpt = &m->catalog[i - 1];
-        if (ckpt->state != FSM_CKPT_BAD && (ckpt->parent_generation == 0) == whole)
+        if (ckpt->state != FSM_CKPT_BAD && (ckpt->parent_generation == 0) == full)
             bytes = ckpt->bytes;
     }
-    if (bytes == 0 && !whole)
+    if (bytes == 0 && !full)
         return fsm_expected_bytes(m, true);
     if (bytes == 0) /* the first: trained states keep three quarters at least */
         return m->state_bytes / 4 * 3;

@@ -18,7 +18,7 @@ void fsm_save_drop(struct fsm_ctx *t, int index, const char *why, bool tell);
 void fsm_save_remove(struct fsm_ctx *t, int index); /* once no rank can write there */
 /* Gives up a dropped save whose ranks had their time to remove their files; true: it did. */
 bool fsm_drop_tick(struct fsm_ctx *t, int index);
-void fsm_saves_end(struct fsm_ctx *t); /* all trainers are gone: what is whole commits */
+void fsm_saves_end(struct fsm_ctx *t); /* all trainers are gone: what is complete commits */
 int64_t fsm_saves_deadline(const struct fsm *m);
 /* Drops a save for which the store has no room. */
 void fsm_save_refuse(struct fsm_ctx *t, int index, const char *why);

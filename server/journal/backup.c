@@ -31,16 +31,16 @@ static const char finish[] = "PRAGMA journal_mode=DELETE;"
                              "COMMIT;"
                              "PRAGMA application_id=" JOURNAL_BACKUP_ID ";";
 
-static bool is_whole(sqlite3 *db)
+static bool is_complete(sqlite3 *db)
 {
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &statement, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_step(statement);
-    const bool whole =
+    const bool complete =
         rc == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(statement, 0), "ok") == 0;
     (void)sqlite3_finalize(statement);
-    return whole;
+    return complete;
 }
 
 /* Copies all pages in one step: one read transaction, which holds up no writer. */
@@ -87,7 +87,7 @@ static enum status copy_file(const char *path, const char *part, struct reason *
             rc = sqlite3_exec(to, finish, NULL, NULL, NULL);
         if (rc != SQLITE_OK) {
             st = fail_with(to, rc, part, reason);
-        } else if (!is_whole(to)) {
+        } else if (!is_complete(to)) {
             reason_set(reason, "%.300s: what was read is no whole journal", path);
             st = ST_CORRUPT;
         }

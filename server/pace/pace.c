@@ -109,7 +109,7 @@ double pace_part_ms(const struct pace *pace, uint32_t part)
     return middle_of(values, pace->count);
 }
 
-double pace_whole_ms(const struct pace *pace)
+double pace_average_ms(const struct pace *pace)
 {
     const double ms = pace_step_ms(pace) + pace->else_ms;
     return ms < 0 ? 0 : ms;
@@ -119,7 +119,7 @@ double pace_left_ms(const struct pace *pace, uint64_t steps, uint64_t evals)
 {
     if (isnan(pace_step_ms(pace)))
         return (double)NAN;
-    return (double)steps * pace_whole_ms(pace) + (double)evals * pace->eval_ms;
+    return (double)steps * pace_average_ms(pace) + (double)evals * pace->eval_ms;
 }
 
 double pace_mfu(const struct pace *pace, uint32_t generation, double step_flops, double peak_flops)

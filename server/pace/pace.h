@@ -67,7 +67,7 @@ void pace_add(struct pace *pace, const struct pace_row *row);
 double pace_step_ms(const struct pace *pace);
 double pace_part_ms(const struct pace *pace, uint32_t part);
 /* Returns the time of a step with all that is between steps, evaluations apart; NaN: not known. */
-double pace_whole_ms(const struct pace *pace);
+double pace_average_ms(const struct pace *pace);
 /* Returns how long so many steps and evaluations will take; NaN: not known. */
 double pace_left_ms(const struct pace *pace, uint64_t steps, uint64_t evals);
 /* Returns the MFU. step_flops, peak_flops: operations of a step, and a second at most, of that

@@ -3,9 +3,9 @@
  * from the jobs' checkpoints (`cairnd --recover`).
  *
  * A journal made anew has what checkpoints know: for each job its file, pins and checkpoints. Of
- * these the manifest is whole and every file there with its size; they are read back later, as all
- * are. A job whose last step is among them has SUCCEEDED; any other is PAUSED, for it may have been
- * stopped on purpose. Events, metrics, attempts, drains and what was asked for are gone.
+ * these the manifest is complete and every file there with its size; they are read back later, as
+ * all are. A job whose last step is among them has SUCCEEDED; any other is PAUSED, for it may have
+ * been stopped on purpose. Events, metrics, attempts, drains and what was asked for are gone.
  *
  * Generations: the job goes on FSM_RESTORE_GAP above the highest of which its folder speaks,
  * and the folder says so before the journal does (ckpt_used_write). So no number is used twice,

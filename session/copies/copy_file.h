@@ -5,7 +5,7 @@
  * for every copy. Without a folder it is memory of this process alone.
  *
  *     offset        bytes                 what
- *     0             64                    struct copy_seal: zero, or "all behind me is whole"
+ *     0             64                    struct copy_seal: zero, or "all behind me is complete"
  *     64            3696                  struct copy_head: scalars, tables of buffers and blobs
  *     COPY_BESIDE   up to head_size       table of extents, hashes of the pieces, skip list, blobs
  *     data_offset   up to file_size       this rank's share: of each buffer its extents, one after
@@ -20,7 +20,7 @@
  *
  * Invariants
  *  1. A seal is zeroed before the first byte behind it changes and written after the last one did.
- *     So a file with a seal whose hash is right is whole, whenever its writer died.
+ *     So a file with a seal whose hash is right is complete, whenever its writer died.
  *  2. The seal's hash covers [64, head_size), which holds the hash of every piece of data. Piece
  *     hashes are taken of the source while it is copied: what is restored is what was trained.
  *  3. Integers are little-endian, floats IEEE 754. Only a machine of the kind that wrote it reads
@@ -52,7 +52,7 @@ _Static_assert(CKPT_SKIPS_MAX * sizeof(uint64_t) + (size_t)(LIMIT_JOB_FILE_BYTES
                "a list that is full, the longest job file, and 1 MiB of pins");
 
 struct copy_seal {
-    uint8_t magic[8]; /* "CAIRNMEM"; zero: not whole */
+    uint8_t magic[8]; /* "CAIRNMEM"; zero: not complete */
     uint32_t version;
     uint32_t features; /* 0; a reader refuses bits that it doesn't know */
     uint64_t head_size;
@@ -163,14 +163,14 @@ void copy_file_close(struct copy_file *file);
 /*
  * Begins a copy: breaks the seal, writes tables, scalars, skip list and blobs. The share is that of
  * ckpt_share_of. Borrows what state's buffers point to until copy_file_fill has returned.
- * Errors: the file is not whole then. ST_FULL  more than was announced; ST_NO_MEMORY: room for the
- *         tensors' names, once per file; else as ckpt_share_of
+ * Errors: the file is not complete then. ST_FULL  more than was announced; ST_NO_MEMORY: room for
+ *         the tensors' names, once per file; else as ckpt_share_of
  */
 MUST_CHECK enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *state,
                                        uint32_t rank, uint32_t size);
 /* Copies the share and takes the hashes of it. */
 void copy_file_fill(struct copy_file *file);
-/* Seals the file: the copy is whole from now on. */
+/* Seals the file: the copy is complete from now on. */
 void copy_file_seal(struct copy_file *file);
 /* Returns the copy, to be written or read: its share, buffers with data, packed, and pieces. Valid
  * until copy_file_begin. */
@@ -218,7 +218,7 @@ void copy_file_break(struct copy_file *file);
  */
 MUST_CHECK enum status copy_file_check(const struct copy_file *file, const struct copy_seal *seal,
                                        struct copy_view *out);
-/* Seals the file after copy_file_check: the copy is whole from now on. */
+/* Seals the file after copy_file_check: the copy is complete from now on. */
 void copy_file_accept(struct copy_file *file, const struct copy_seal *seal);
 
 /* Returns the scalars, with the skip list in the view. */

@@ -143,7 +143,7 @@ enum status copy_folder_find(const char *dir, const char *job, const struct sess
 }
 
 /* True if the file belongs to an older generation and isn't a copy of the step `kept`. A file that
- * can't be read now may be one: it counts as old only if it is certainly not whole. */
+ * can't be read now may be one: it counts as old only if it is certainly not complete. */
 static bool is_old(const struct folder_entry *entry, uint32_t generation, uint32_t rank,
                    const struct session_copy *kept)
 {

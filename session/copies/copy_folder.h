@@ -24,7 +24,7 @@ struct session_copy {
     uint64_t step, bytes;
 };
 
-/* The whole copies of job in dir: sealed, with a good head; each share of a step once. *out:
+/* The complete copies of job in dir: sealed, with a good head; each share of a step once. *out:
  * free(). dir NULL, or not there: none. */
 MUST_CHECK enum status copy_folder_list(const char *dir, const char *job, struct session_copy **out,
                                         size_t *out_count);

@@ -19,7 +19,7 @@ static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
     return ckpt_writer_bytes(&use);
 }
 
-/* A copy must not be overwritten before the next one is whole. */
+/* A copy must not be overwritten before the next one is complete. */
 static int files_least(const struct session_wish *wish)
 {
     return (wish->every ? 2 : 1) + (wish->peers ? SESSION_PEER_FILES : 0);

@@ -53,8 +53,8 @@ static inline uint64_t session_budget_copies(const struct session_budget *budget
 /*
  * Divides the bound. If it doesn't hold all, encoder threads are given up first, then the second
  * file: a save that is due while the one before is written is then late. `every` needs two files,
- * for a copy must not be overwritten before the next one is whole. What is given up beyond that is
- * given up for a whole generation: see below.
+ * for a copy must not be overwritten before the next one is complete. What is given up beyond that
+ * is given up for a whole generation: see below.
  * Errors: ST_FULL  the bound is below out->least, which alone is set then
  */
 MUST_CHECK enum status session_budget(const struct session_wish *wish, struct session_budget *out);

@@ -9,8 +9,8 @@
  *     the processor time of that, too;
  *   - the copier is busy for half of the time at most: no step waits for the copy before.
  *
- * All ranks take the highest k of any: copies of different steps make no whole state. It is agreed
- * as a generation begins, and again after steps that are a function of the step alone
+ * All ranks take the highest k of any: copies of different steps make no complete state. It is
+ * agreed as a generation begins, and again after steps that are a function of the step alone
  * (session_pace_revises). Until something was measured, k is 1.
  *
  * Pure functions.
@@ -30,7 +30,7 @@ struct session_pace {
     double step_ms;  /* of a step */
     double stall_ms; /* of the step thread, for a copy */
     double cpu_ms;   /* processor time of the copier, for a copy */
-    double busy_ms;  /* from when the copier has a copy until it is whole */
+    double busy_ms;  /* from when the copier has a copy until it is complete */
 };
 
 /* Adds one more value to a moving average. */

@@ -485,7 +485,7 @@ struct sim_trainer_view {
     uint64_t step;
     bool unwinds;         /* it leaves its generation, and gives its state to nobody */
     bool parked;          /* its step thread has unwound, and it heard of no next generation */
-    bool whole;           /* it has the state after `step` */
+    bool complete;        /* it has the state after `step` */
     uint32_t computed_by; /* the generation that computed it */
     uint32_t part,
         parts;      /* of what ranks own, or of stages, it has this one of so many; 0, 0: all */

@@ -57,7 +57,7 @@ static const struct sim_trainer_view *brings(struct sim *sim, uint32_t job, cons
 {
     const struct sim_trainer_view *view =
         sim_worker(sim, job, m->generation, m->ranks[rank].number);
-    if (!view || !view->whole || view->ready || view->computed_by >= m->generation)
+    if (!view || !view->complete || view->ready || view->computed_by >= m->generation)
         return NULL;
     const uint32_t age = m->generation - view->computed_by;
     return age < 64 && (m->ran >> age & 1) ? view : NULL;
@@ -98,7 +98,7 @@ static void check_let_go(struct sim *sim, uint32_t job, const struct fsm *m,
 {
     for (size_t i = 0; m->generation == plan->generation && i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (view->start.job != job || view->start.spare || !view->dismissed || !view->whole ||
+        if (view->start.job != job || view->start.spare || !view->dismissed || !view->complete ||
             view->undying || view->hung || view->parts > 0 ||
             view->start.generation + 1 != plan->generation || view->step <= start ||
             view->computed_by != view->start.generation || !(m->ran & 2))
@@ -147,10 +147,10 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
         if (!source || source->unwinds)
             return false;
         is_source = is_source || rank == view->rank;
-        if (!source->ready && (!source->whole || source->step != plan->live_step))
+        if (!source->ready && (!source->complete || source->step != plan->live_step))
             sim_fail(sim, "%s: rank %u of generation %u is to have step %llu, and has %llu%s",
                      plan->job, rank, plan->generation, (unsigned long long)plan->live_step,
-                     (unsigned long long)source->step, source->whole ? "" : ", not whole");
+                     (unsigned long long)source->step, source->complete ? "" : ", not whole");
         first = first && !source->ready; /* who is has the part of its new rank by now */
         parts = source->parts;
         count += !there[source->part];

@@ -87,7 +87,7 @@ static enum status begin_snapshot(struct loop *l, bool saves, bool last)
 /*
  * Called before this rank's last bucket of the next step leaves (struct step_gate): until then no
  * rank can finish that step. So when a step is finished anywhere, the copies of the step before it
- * are whole everywhere, but for one that failed: its rank ends with an error.
+ * are complete everywhere, but for one that failed: its rank ends with an error.
  */
 static enum status finish_snapshot(void *arg)
 {
@@ -231,9 +231,9 @@ static enum status train_step(struct loop *l, struct session_row *row)
     if (st != ST_OK)
         return st;
     struct optimizer_report report;
-    l->rest.whole = false;
+    l->rest.complete = false;
     st = step_update(w, l->step, lr, &report);
-    l->rest.whole = st == ST_OK || !report.began;
+    l->rest.complete = st == ST_OK || !report.began;
     if (st == ST_NUMERIC)
         return not_finite(l, &report);
     if (st != ST_OK)
@@ -366,7 +366,7 @@ static enum status await_last_save(struct loop *l)
 static void note_rest(struct loop *l, const struct session_row *row)
 {
     l->rest = (struct loop_rest){ .step = l->step,
-                                  .whole = true,
+                                  .complete = true,
                                   .row = true,
                                   .loss = row->loss,
                                   .lr = row->lr,
@@ -510,7 +510,7 @@ enum status loop_run(const struct loop_options *options, enum loop_end *out, str
         l.rest = *options->rest;
     }
     l.rest.step = options->step;
-    l.rest.whole = true;
+    l.rest.complete = true;
     progress_step(l.progress, l.step);
     progress_clear(l.progress);
     enum status st = run(&l);

@@ -50,9 +50,9 @@
 /* The last finished step, and the work that is left of it. Sent to other workers as it is: a note
  * of trainer/state/live_sync.h. */
 struct loop_rest {
-    uint64_t step;  /* finished */
-    uint32_t whole; /* the state is that after it */
-    uint32_t row;   /* the step's evaluation, if it has one, and its row are left: */
+    uint64_t step;     /* finished */
+    uint32_t complete; /* the state is that after it */
+    uint32_t row;      /* the step's evaluation, if it has one, and its row are left: */
     float loss, lr, grad_norm;
     uint32_t reserved;
     double epoch, samples_per_s, step_ms;

@@ -159,7 +159,7 @@ static enum status restage(struct rank *r)
         return st;
     worker_close(r->worker);
     r->worker = NULL;
-    r->kept.whole = false; /* the state went with the worker */
+    r->kept.complete = false; /* the state went with the worker */
     return ST_OK;
 }
 
@@ -297,7 +297,7 @@ void rank_start_exchange(struct rank *r)
         st = copy_exchange_open(&options, &r->exchange);
     if (st != ST_OK) {
         LOG_WARN(r->log, "no copies at other nodes, going on: %s", status_string(st));
-        session_peers_whole(r->session);
+        session_peers_complete(r->session);
     }
 }
 

@@ -117,7 +117,7 @@ static enum status train(struct rank *r, int *out_code)
     enum status st = loop_run(&loop, &end, &r->reason);
     r->pace = session_pace(r->session);
     r->kept.step = r->rest.step;
-    r->kept.whole = r->rest.whole && rank_may_keep(r);
+    r->kept.complete = r->rest.complete && rank_may_keep(r);
     if (r->rest.step != first)
         r->kept.computed_by = r->generation;
     if (st != ST_OK)
@@ -204,7 +204,7 @@ static enum status leave_generation(struct rank *r)
         LOG_INFO(r->log, "a spare, ready to take a seat");
     } else {
         LOG_INFO(r->log, "parked: %s state of step %llu",
-                 r->kept.whole ? "has the" : "has no whole", (unsigned long long)r->kept.step);
+                 r->kept.complete ? "has the" : "has no whole", (unsigned long long)r->kept.step);
     }
     fault_point("trainer.parked");
     enum status st = session_park(r->session, &r->kept, &next);

@@ -48,7 +48,7 @@ static void note_kept(struct rank *r, uint64_t step)
     const struct worker *w = r->worker;
     const bool shared = ownership_is_shared(&w->ownership);
     r->kept = (struct session_parked){ .step = step,
-                                       .whole = rank_may_keep(r),
+                                       .complete = rank_may_keep(r),
                                        .computed_by = r->assignment.generation,
                                        .part = shared ? r->assignment.rank : 0,
                                        .parts = shared ? r->assignment.size : 0 };
@@ -74,7 +74,7 @@ static void merge_rests(struct rank *r, const struct loop_rest *rests)
     for (size_t i = 1; i < a->live_source_count; i++)
         loop_rest_merge(&r->rest, &rests[a->live_sources[i]]);
     r->rest.step = a->live_step;
-    r->rest.whole = true;
+    r->rest.complete = true;
 }
 
 static enum status sync_live(struct rank *r)
@@ -96,13 +96,13 @@ static enum status sync_live(struct rank *r)
     enum status st = ST_OK;
     if (a->size == 1) { /* this rank goes on alone */
         rests[0] = r->rest;
-        st = source && r->kept.whole && r->kept.step == a->live_step ? ST_OK : ST_INVALID;
+        st = source && r->kept.complete && r->kept.step == a->live_step ? ST_OK : ST_INVALID;
     } else {
         st = open_state_comm(r, "live", &options.table, &options.comm);
         if (st != ST_OK)
             return st;
         if (!source || r->worker->ownership.options.owns)
-            r->kept.whole = false; /* until all is there; owners give some of theirs away */
+            r->kept.complete = false; /* until all is there; owners give some of theirs away */
         progress_collective_begin(&r->progress, "live");
         st = live_sync(r->worker, &options, &blamed, &r->reason);
         rank_close_host_comm(r, st);
@@ -211,12 +211,12 @@ enum status rank_fill_state(struct rank *r)
     if (rank_is_live(r)) {
         st = sync_live(r);
     } else {
-        r->kept.whole = false;
+        r->kept.complete = false;
         worker_skip_clear(r->worker);
         st = load_state(r);
         if (st == ST_OK) {
             note_kept(r, rank_first_step(r));
-            r->rest = (struct loop_rest){ .step = r->kept.step, .whole = true };
+            r->rest = (struct loop_rest){ .step = r->kept.step, .complete = true };
             r->rows.count = 0; /* rows after that step are computed again */
         }
     }

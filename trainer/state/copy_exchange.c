@@ -8,10 +8,10 @@
  *       prepare_wards      files for the copies that will come
  *       transfer           the copies go to the partners, CHUNK bytes of each at a time
  *       accept_copies      each rank checks what it received, and seals it
- *                          all say whether everything came whole; if so, the round counts
+ *                          all say whether everything came complete; if so, the round counts
  *   pause_rounds
  *
- * A copy is whole on all ranks before the next but one is begun on any (trainer/loop/loop.c). So
+ * A copy is complete on all ranks before the next but one is begun on any (trainer/loop/loop.c). So
  * the oldest of steps that are named at one time is of use even where a rank stands still.
  *
  * Invariants
@@ -70,7 +70,7 @@ struct copy_exchange {
 
     uint64_t *steps;                  /* [size]: the step that each rank names */
     struct offer *offers;             /* [size] */
-    uint8_t *whole;                   /* [size]: 1: all that the rank received is whole */
+    uint8_t *complete;                /* [size]: 1: all that the rank received is complete */
     struct comm_segment *send, *recv; /* [size] */
     struct ward *wards;               /* [ward_count] */
     uint32_t ward_count;
@@ -120,12 +120,12 @@ static enum status share_with_all(struct copy_exchange *x, void *items, size_t s
     return comm_gloo()->all_gather_v(x->comm, x->send, timeout_ms);
 }
 
-static bool all_whole(const struct copy_exchange *x)
+static bool all_complete(const struct copy_exchange *x)
 {
-    bool whole = true;
+    bool complete = true;
     for (uint32_t r = 0; r < x->size; r++)
-        whole = whole && x->whole[r] == 1;
-    return whole;
+        complete = complete && x->complete[r] == 1;
+    return complete;
 }
 
 static bool all_have(const struct copy_exchange *x)
@@ -232,7 +232,7 @@ static enum status transfer(struct copy_exchange *x, const struct copy_file *own
     return st;
 }
 
-/* Seals a ward's copy if it is whole and of this round's step. */
+/* Seals a ward's copy if it is complete and of this round's step. */
 static enum status accept_copy(struct copy_exchange *x, struct ward *ward, uint64_t step)
 {
     const struct session_assignment *assignment = x->options.assignment;
@@ -255,12 +255,12 @@ static enum status accept_copy(struct copy_exchange *x, struct ward *ward, uint6
 /* A copy that came damaged costs this round; the next one brings another. */
 static void accept_copies(struct copy_exchange *x, uint64_t step)
 {
-    x->whole[x->rank] = 1;
+    x->complete[x->rank] = 1;
     for (uint32_t i = 0; i < x->ward_count; i++) {
         const enum status st = accept_copy(x, &x->wards[i], step);
         if (st == ST_OK)
             continue;
-        x->whole[x->rank] = 0;
+        x->complete[x->rank] = 0;
         if (!x->warned) {
             LOG_WARN(x->options.log,
                      "copy of rank %" PRIu32 " of step %" PRIu64 ": as received: %s",
@@ -270,9 +270,10 @@ static void accept_copies(struct copy_exchange *x, uint64_t step)
     }
 }
 
-/* own: this rank's copy of the step, of which all ranks have one. *out_whole: the round counts. */
+/* own: this rank's copy of the step, of which all ranks have one. *out_complete: the round
+ * counts. */
 static enum status exchange_copies(struct copy_exchange *x, const struct copy_file *own,
-                                   uint64_t step, bool *out_whole)
+                                   uint64_t step, bool *out_complete)
 {
     for (uint32_t r = 0; r < x->size; r++) {
         if (!offer_is_sound(&x->offers[r]))
@@ -284,8 +285,8 @@ static enum status exchange_copies(struct copy_exchange *x, const struct copy_fi
     if (st != ST_OK)
         return st;
     accept_copies(x, step);
-    st = share_with_all(x, x->whole, sizeof(*x->whole), ANSWER_MS);
-    *out_whole = st == ST_OK && all_whole(x);
+    st = share_with_all(x, x->complete, sizeof(*x->complete), ANSWER_MS);
+    *out_complete = st == ST_OK && all_complete(x);
     return st;
 }
 
@@ -363,15 +364,15 @@ static enum status run_round(struct copy_exchange *x)
     struct session *session = x->options.session;
     const struct copy_file *own = NULL;
     uint64_t step = 0;
-    bool whole = false;
+    bool complete = false;
     enum status st = agree(x, &own, &step);
     if (st != ST_OK)
         return st;
     make_offer(&x->offers[x->rank], own);
     st = share_with_all(x, x->offers, sizeof(*x->offers), ANSWER_MS);
     if (st == ST_OK && all_have(x))
-        st = exchange_copies(x, own, step, &whole);
-    if (!whole) {
+        st = exchange_copies(x, own, step, &complete);
+    if (!complete) {
         session_unkeep(session, own);
         return st;
     }
@@ -379,7 +380,7 @@ static enum status run_round(struct copy_exchange *x)
     x->last = own;
     x->last_step = step;
     x->turn = 1 - x->turn;
-    session_peers_whole(session);
+    session_peers_complete(session);
     return ST_OK;
 }
 
@@ -475,7 +476,7 @@ static void *exchange_main(void *arg)
     if (x->last == NULL)
         drop_wards(x);
     session_unkeep(x->options.session, x->last);
-    session_peers_whole(x->options.session);
+    session_peers_complete(x->options.session);
     (void)pthread_mutex_lock(&x->mutex);
     struct comm *comm = x->comm;
     x->comm = NULL;
@@ -500,7 +501,7 @@ static void exchange_release(struct copy_exchange *x)
     (void)pthread_mutex_destroy(&x->mutex);
     free(x->steps);
     free(x->offers);
-    free(x->whole);
+    free(x->complete);
     free(x->send);
     free(x->recv);
     free(x->wards);
@@ -513,11 +514,11 @@ static enum status exchange_allocate(struct copy_exchange *x)
     const uint32_t wards = partners_wards(partners, x->size, x->rank);
     x->steps = calloc(x->size, sizeof(*x->steps));
     x->offers = calloc(x->size, sizeof(*x->offers));
-    x->whole = calloc(x->size, sizeof(*x->whole));
+    x->complete = calloc(x->size, sizeof(*x->complete));
     x->send = calloc(x->size, sizeof(*x->send));
     x->recv = calloc(x->size, sizeof(*x->recv));
     x->wards = calloc(wards + 1, sizeof(*x->wards));
-    if (x->steps == NULL || x->offers == NULL || x->whole == NULL || x->send == NULL ||
+    if (x->steps == NULL || x->offers == NULL || x->complete == NULL || x->send == NULL ||
         x->recv == NULL || x->wards == NULL)
         return ST_NO_MEMORY;
     for (uint32_t r = 0; r < x->size; r++) {

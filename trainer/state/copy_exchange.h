@@ -2,7 +2,7 @@
  * Copies of this rank's share at another node, so that a lost node takes no step with it.
  *
  * A thread with a communicator of its own exchanges copies in *rounds*, with pauses in between. In
- * a round all ranks agree on one step of which each has a whole copy; each sends its copy to its
+ * a round all ranks agree on one step of which each has a complete copy; each sends its copy to its
  * partner and receives those of its wards (partners.h). What it receives goes into copy files of
  * its own (session/copies): two for each ward, used by turns, with the ward's rank in their
  * names and numbers from COPY_EXCHANGE_FIRST on. They are sealed when every piece of them was

@@ -32,7 +32,7 @@ bool copy_restore_travels(const struct session_assignment *assignment);
 /*
  * Fills the state, with the scalars and the skip list that belong to it.
  * Errors: reason is one line
- *         ST_CORRUPT, ST_INCOMPLETE  a copy is damaged or gone, or they aren't the whole state
+ *         ST_CORRUPT, ST_INCOMPLETE  a copy is damaged or gone, or they aren't the complete state
  *         ST_PEER, ST_STALE          comm/comm.h
  */
 MUST_CHECK enum status copy_restore(struct worker *worker, const struct copy_source *from,

@@ -23,7 +23,7 @@ struct live_hello {
     uint64_t skip_check; /* XXH3-64 of the skip list */
     uint64_t layout;     /* ... of names, dtypes and sizes of the buffers */
     double loss_scale;
-    uint32_t whole;       /* the source has that state */
+    uint32_t complete;    /* the source has that state */
     uint32_t part, parts; /* ... of what ranks own that part; 0, 0: all */
     uint32_t note_size;
     uint8_t note[LIVE_NOTE_MAX];
@@ -77,7 +77,7 @@ static enum status greet(struct live *l)
     const size_t skip_bytes = (size_t)scalars->skip_count * sizeof(*scalars->skip);
     struct live_hello *own = &l->hellos[o->assignment->rank];
     *own = (struct live_hello){ .step = o->kept->step,
-                                .whole = o->kept->whole,
+                                .complete = o->kept->complete,
                                 .part = o->kept->part,
                                 .parts = o->kept->parts,
                                 .seed = scalars->seed,
@@ -114,7 +114,7 @@ static enum status compare(const struct live *l)
             return blame(l, ST_CORRUPT, r, "has a state of another shape");
         if (!live_sync_is_source(a, r))
             continue;
-        if (!h->whole || h->step != a->live_step || h->parts != first->parts)
+        if (!h->complete || h->step != a->live_step || h->parts != first->parts)
             return blame(l, r == a->rank ? ST_INVALID : ST_CORRUPT, r, "has another state");
         if (h->loss_scale != first->loss_scale || h->good_steps != first->good_steps ||
             h->skip_count != first->skip_count || h->skip_check != first->skip_check)

@@ -4,7 +4,7 @@
  * the scalars and the skip list that belong to it (chunk_stream.h).
  *
  * Before anything is sent all ranks compare what they are about to do: sources must have the state
- * of that step, whole and with the same scalars, and all must describe it alike.
+ * of that step, complete and with the same scalars, and all must describe it alike.
  *
  * Thread: the step thread.
  */
@@ -36,7 +36,7 @@ struct live_sync_options {
  * Errors: ST_CORRUPT  what came is damaged, or sources differ; out_blamed is one of them
  *         ST_INVALID  the assignment names this rank as a source, and it is none
  *         ST_PEER, ST_STALE  comm/comm.h
- *         After any of them the state of a rank that is no source is not whole.
+ *         After any of them the state of a rank that is no source is not complete.
  */
 MUST_CHECK enum status live_sync(struct worker *worker, const struct live_sync_options *options,
                                  uint32_t *out_blamed, struct reason *reason);

@@ -25,7 +25,7 @@ MUST_CHECK enum status state_clear(struct worker *worker);
 /* Makes staging for this rank's share, where the state lies on a device; before the first save. */
 MUST_CHECK enum status state_allow_saves(struct worker *worker);
 
-/* Computes the digest of the whole state after `step` finished steps. From a device all of it is
+/* Computes the digest of the complete state after `step` finished steps. From a device all of it is
  * fetched. ST_INVALID: this rank holds a part of it only */
 MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out);
 
@@ -51,7 +51,7 @@ struct state_blame {
  * Errors: reason is one line, which begins with dir where the checkpoint failed
  *         ST_CORRUPT, ST_INCOMPLETE, ST_VERSION  damaged, or not this job's
  *         ST_NOT_FOUND, ST_IO, …                 the store failed
- *         ST_PEER, ST_STALE                      what others have read didn't come, or not whole
+ *         ST_PEER, ST_STALE                      what others have read didn't come, or not complete
  * out_blame: or NULL; set where it is known, so zero before
  */
 MUST_CHECK enum status state_restore(struct worker *worker, const struct state_source *from,

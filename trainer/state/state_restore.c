@@ -175,7 +175,7 @@ static enum status exchange_parts(const struct restore *r, const struct circle *
 
 /* ---- all of it ---- */
 
-/* Reads what is held. If that is the whole state, and all of it is read here, its digest is
+/* Reads what is held. If that is the complete state, and all of it is read here, its digest is
  * checked. */
 static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader)
 {

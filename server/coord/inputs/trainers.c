@@ -124,7 +124,7 @@ static struct fsm_copy *copies_offered(const Cairn__V1__TrainerHello *hello, siz
 
 static struct fsm_kept kept_of(const Cairn__V1__Parked *parked)
 {
-    return (struct fsm_kept){ .whole = parked->whole,
+    return (struct fsm_kept){ .complete = parked->complete,
                               .step = parked->step,
                               .computed_by = parked->computed_by,
                               .part = parked->part,

@@ -94,19 +94,19 @@ void fsm_note_timed(struct fsm_ctx *t, struct fsm_rank *rank)
 }
 
 /* True if all have reported on the whole window. */
-static bool is_whole(const struct fsm *m, int64_t now)
+static bool is_complete(const struct fsm *m, int64_t now)
 {
     if (now - m->balance.window_at < WINDOW_MS)
         return false;
     uint64_t lanes = 0;
-    bool whole = true;
-    for (uint32_t i = 0; i < m->size && whole; i++) {
+    bool complete = true;
+    for (uint32_t i = 0; i < m->size && complete; i++) {
         const struct fsm_rank *rank = &m->ranks[i];
-        whole = rank->timed.steps >= rank->window.steps + WINDOW_STEPS &&
-                rank->timed.us > rank->window.us;
+        complete = rank->timed.steps >= rank->window.steps + WINDOW_STEPS &&
+                   rank->timed.us > rank->window.us;
         lanes += rank->carries;
     }
-    return whole && lanes == m->config.lanes;
+    return complete && lanes == m->config.lanes;
 }
 
 static uint32_t each(uint64_t us, uint64_t n)
@@ -353,7 +353,7 @@ void fsm_lanes_tick(struct fsm_ctx *t)
         open_window(m, t->now);
         return;
     }
-    if (!is_whole(m, t->now))
+    if (!is_complete(m, t->now))
         return;
     struct speeds speeds = { .count = 0 };
     measure(m, false, &speeds);

@@ -134,7 +134,7 @@ static const struct json_field rank_fields[] = {
     FIELD(fsm_rank, ready, BOOLEAN),
     FIELD(fsm_rank, finished, BOOLEAN),
     FIELD(fsm_rank, ended, BOOLEAN),
-    FIELD(fsm_rank, kept.whole, BOOLEAN),
+    FIELD(fsm_rank, kept.complete, BOOLEAN),
     FIELD(fsm_rank, kept.step, U64),
     FIELD(fsm_rank, kept.computed_by, U32),
     FIELD(fsm_rank, kept.part, U32),

@@ -1,7 +1,7 @@
 /*
  * Spares, and jobs whose number of workers changes: in half of the worlds. What a spare does until
  * it waits for a seat; users that ask for other numbers; and what is promised of all this: plans
- * are whole, a set number holds, nobody is ended for no reason, and a job comes to its number.
+ * are complete, a set number holds, nobody is ended for no reason, and a job comes to its number.
  */
 #include <stdio.h>
 #include <string.h>

@@ -90,7 +90,7 @@ static bool came_with(const struct sim *sim, uint32_t job, const struct fsm *m, 
                       uint32_t stage)
 {
     const struct sim_trainer_view *view = at(sim, job, m, rank);
-    return view && view->whole && view->parts == fsm_stages(m) && view->part == stage;
+    return view && view->complete && view->parts == fsm_stages(m) && view->part == stage;
 }
 
 /* Before the first of them has the state of its new stage. */

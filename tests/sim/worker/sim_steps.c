@@ -78,11 +78,11 @@ static bool take_state(struct sim *sim, struct sim_trainer *t,
         sim_audit_restored(sim, t, plan->memory.step, plan->memory.generation, taint);
     }
     const uint64_t start = live ? plan->live_step : plan->restore_step;
-    if (!t->view.whole || t->view.step != start || !live)
+    if (!t->view.complete || t->view.step != start || !live)
         t->view.computed_by = t->view.start.generation;
     t->view.step = start;
     t->progress.step = start;
-    t->view.whole = true;
+    t->view.complete = true;
     const bool owns = sim->jobs[t->view.start.job].owns && t->view.size > 1;
     t->view.part = owns ? t->view.rank : 0;
     t->view.parts = owns ? t->view.size : 0;

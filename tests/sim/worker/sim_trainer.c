@@ -218,7 +218,7 @@ static void begin_park(struct sim *sim, struct sim_trainer *t)
 {
     const bool had = t->stage == TRAINING || t->stage == SETTLING || t->stage == WAITING_OVER;
     if (had && sim->chaos && sim_chance(sim, 50))
-        t->view.whole = false;
+        t->view.complete = false;
     t->stage = PARKING;
     t->stage_since = sim->now + (int64_t)sim_below(sim, sim_chance(sim, 30) ? 8000 : 200);
     t->view.ready = false;
@@ -232,7 +232,7 @@ static void begin_park(struct sim *sim, struct sim_trainer *t)
 static struct session_parked sim_kept(const struct sim_trainer_view *view)
 {
     return (struct session_parked){ .step = view->step,
-                                    .whole = view->whole,
+                                    .complete = view->complete,
                                     .computed_by = view->computed_by,
                                     .part = view->part,
                                     .parts = view->parts };
@@ -280,7 +280,8 @@ static void regroup(struct sim *sim, struct sim_trainer *t)
     t->stage = JOINING;
     t->stage_since = sim->now;
     sim_say(sim, "trainer %s w%u goes on in g%u, with step %llu%s", t->id, next.number,
-            next.generation, (unsigned long long)t->view.step, t->view.whole ? "" : ", not whole");
+            next.generation, (unsigned long long)t->view.step,
+            t->view.complete ? "" : ", not whole");
 }
 
 /* false: it goes on in its generation. */

@@ -5,14 +5,14 @@
 #define RANKS BENCH_PARK_RANKS
 
 /* The first hello to the next generation, with what the worker brings along. */
-static void come_along(struct bench *b, uint32_t rank, uint64_t step, bool whole,
+static void come_along(struct bench *b, uint32_t rank, uint64_t step, bool complete,
                        uint32_t computed_by)
 {
     struct fsm_event event = {
         .kind = FSM_EV_HELLO,
         .rank = rank,
         .generation = b->m.generation,
-        .hello = { .pid = 100 + rank, .parked = true, .kept = { whole, step, computed_by } }
+        .hello = { .pid = 100 + rank, .parked = true, .kept = { complete, step, computed_by } }
     };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }

@@ -13,7 +13,7 @@ static void come_with_part(struct bench *b, uint32_t rank, uint64_t step, uint32
                                .generation = b->m.generation,
                                .hello = { .pid = 100 + rank,
                                           .parked = true,
-                                          .kept = { .whole = true,
+                                          .kept = { .complete = true,
                                                     .step = step,
                                                     .computed_by = 1,
                                                     .part = part,

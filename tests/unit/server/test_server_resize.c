@@ -36,12 +36,12 @@ static uint32_t start_spare(struct bench *b)
     return start->rank;
 }
 
-static void say_parked(struct bench *b, uint32_t rank, uint64_t step, bool whole)
+static void say_parked(struct bench *b, uint32_t rank, uint64_t step, bool complete)
 {
     struct fsm_event event = { .kind = FSM_EV_PARKED,
                                .rank = rank,
                                .generation = b->m.generation,
-                               .parked = { whole, step, whole ? b->m.generation : 0 } };
+                               .parked = { complete, step, complete ? b->m.generation : 0 } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 

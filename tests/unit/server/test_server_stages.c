@@ -52,7 +52,7 @@ static void has_numbers(const struct bench *b, const uint32_t *numbers)
 static struct fsm_kept part_of(uint32_t part, uint32_t parts, uint64_t step)
 {
     return (struct fsm_kept){
-        .whole = true, .step = step, .computed_by = 1, .part = part, .parts = parts
+        .complete = true, .step = step, .computed_by = 1, .part = part, .parts = parts
     };
 }
 
@@ -85,7 +85,8 @@ static void come(struct bench *b, uint32_t rank, struct fsm_kept kept)
     struct fsm_event event = { .kind = FSM_EV_HELLO,
                                .rank = rank,
                                .generation = b->m.generation,
-                               .hello = { .pid = 100 + rank, .parked = kept.whole, .kept = kept } };
+                               .hello = {
+                                   .pid = 100 + rank, .parked = kept.complete, .kept = kept } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
@@ -214,7 +215,7 @@ static void who_changes_its_stage_is_no_source(void **state)
     assert_true(b->m.ranks[2].source);
 }
 
-/* With as many stages as there are workers what the one has is no whole state. */
+/* With as many stages as there are workers what the one has is no complete state. */
 static void fewer_workers_than_stages_are_as_many_stages(void **state)
 {
     struct bench *b = open_job(state, 1, 0);
@@ -228,7 +229,7 @@ static void fewer_workers_than_stages_are_as_many_stages(void **state)
     assert_false(b->m.restore.live);
 }
 
-/* What is whole of one stage is, of a model that isn't cut. */
+/* What is complete of one stage is, of a model that isn't cut. */
 static void one_worker_goes_on_from_a_whole_model(void **state)
 {
     struct bench *b = open_job(state, 1, 0);
@@ -244,10 +245,10 @@ static void one_worker_goes_on_from_a_whole_model(void **state)
 static void a_state_of_other_stages_is_not_gone_on_from(void **state)
 {
     static const struct fsm_kept bad[] = {
-        { .whole = true, .step = STEP, .computed_by = 1, .part = 1, .parts = 3 },
-        { .whole = true, .step = STEP, .computed_by = 1, .part = 0, .parts = 0 },
-        { .whole = true, .step = STEP, .computed_by = 1, .part = 0, .parts = 2 },
-        { .whole = true, .step = STEP - 1, .computed_by = 1, .part = 1, .parts = 2 },
+        { .complete = true, .step = STEP, .computed_by = 1, .part = 1, .parts = 3 },
+        { .complete = true, .step = STEP, .computed_by = 1, .part = 0, .parts = 0 },
+        { .complete = true, .step = STEP, .computed_by = 1, .part = 0, .parts = 2 },
+        { .complete = true, .step = STEP - 1, .computed_by = 1, .part = 1, .parts = 2 },
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct bench *b = open_job(state, 1, 0);

@@ -125,7 +125,7 @@ static void on_save_failed(struct coordinator *c, const Cairn__V1__SaveFailed *f
 static struct session_parked kept_of(const Cairn__V1__Parked *from)
 {
     return (struct session_parked){ .step = from->step,
-                                    .whole = from->whole != 0,
+                                    .complete = from->complete != 0,
                                     .computed_by = from->computed_by,
                                     .part = from->part,
                                     .parts = from->parts };

@@ -82,7 +82,7 @@ static void least_is_the_least(void **unused)
         assert_int_equal(budget.files, 1);
         assert_int_equal(budget.threads, 0);
         assert_int_equal(budget.bytes, budget.least);
-        wish.every = true; /* a copy isn't overwritten before the next one is whole */
+        wish.every = true; /* a copy isn't overwritten before the next one is complete */
         assert_int_equal(session_budget(&wish, &budget), ST_FULL);
         assert_int_equal(budget.least, wish.bytes_max + copy_file_bytes(shares[i]));
     }

@@ -9,8 +9,8 @@ static struct bench *parked(uint64_t step)
 {
     struct bench *b = trained(1, 0);
     hear(b, park_order("worker 2 died"));
-    session_fsm_parked(&b->fsm,
-                       &(struct session_parked){ .step = step, .whole = true, .computed_by = 7 });
+    session_fsm_parked(
+        &b->fsm, &(struct session_parked){ .step = step, .complete = true, .computed_by = 7 });
     assert_says(b, PARKED);
     return b;
 }
@@ -67,12 +67,12 @@ static void parked_is_said_once_per_connection_and_the_heart_goes_on_beating(voi
     hear(b, park_order("worker 2 died"));
     assert_silent(b); /* not before the step thread has left */
     session_fsm_parked(&b->fsm,
-                       &(struct session_parked){ .step = 41, .whole = true, .computed_by = 6 });
+                       &(struct session_parked){ .step = 41, .complete = true, .computed_by = 6 });
     session_fsm_parked(
         &b->fsm, &(struct session_parked){ .step = 40, .computed_by = 5 }); /* the first counts */
     assert_says(b, PARKED);
     assert_int_equal(b->out.parked.step, 41);
-    assert_true(b->out.parked.whole);
+    assert_true(b->out.parked.complete);
     assert_int_equal(b->out.parked.computed_by, 6);
     assert_silent(b);
     for (int i = 0; i < 3; i++) {
@@ -96,7 +96,7 @@ static void a_state_that_is_not_whole_was_computed_by_nobody(void **state)
     hear(b, park_order("worker 2 died"));
     session_fsm_parked(&b->fsm, &(struct session_parked){ .step = 41, .computed_by = 6 });
     assert_says(b, PARKED);
-    assert_false(b->out.parked.whole);
+    assert_false(b->out.parked.complete);
     assert_int_equal(b->out.parked.computed_by, 0);
     bench_free(b);
 }
@@ -109,7 +109,7 @@ static void who_asks_twice_did_not_hear_the_answer(void **state)
     hear(b, park_order("worker 2 died"));
     assert_silent(b);
     session_fsm_parked(&b->fsm,
-                       &(struct session_parked){ .step = 41, .whole = true, .computed_by = 7 });
+                       &(struct session_parked){ .step = 41, .complete = true, .computed_by = 7 });
     assert_says(b, PARKED);
     hear(b, park_order("worker 2 died"));
     assert_says(b, PARKED);
@@ -226,7 +226,7 @@ static void rows_that_nobody_acknowledged_go_before_parked(void **state)
     add_rows(b, 1, 3);
     hear(b, park_order("worker 2 died"));
     session_fsm_parked(&b->fsm,
-                       &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
+                       &(struct session_parked){ .step = 3, .complete = true, .computed_by = 7 });
     assert_says(b, METRICS); /* at once: no others come */
     assert_int_equal(b->out.rows.n_rows, 3);
     assert_says(b, PARKED);
@@ -248,7 +248,7 @@ static void a_fault_is_said_until_it_parks_and_is_then_no_longer_its_last_word(v
     assert_says(b, FAULT);
     const uint64_t version = b->fsm.last_words_version;
     session_fsm_parked(&b->fsm,
-                       &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
+                       &(struct session_parked){ .step = 3, .complete = true, .computed_by = 7 });
     assert_true(b->fsm.last_words_version > version);
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -303,7 +303,7 @@ static void who_is_not_parked_is_not_regrouped(void **state)
     hear(b, regroup_order(8, 3, "a"));
     assert_false(has_regrouped(b));
     session_fsm_parked(&b->fsm,
-                       &(struct session_parked){ .step = 41, .whole = true, .computed_by = 7 });
+                       &(struct session_parked){ .step = 41, .complete = true, .computed_by = 7 });
     assert_false(has_regrouped(b));
     hear(b, regroup_order(8, LIMIT_NUMBERS - 1, "a"));
     assert_true(regrouped(b, 8, LIMIT_NUMBERS - 1, "a"));
@@ -349,10 +349,10 @@ static void over_wins_over_all(void **state)
     hear(b, over_order("enough"));
     hear(b, park_order("worker 2 died"));
     assert_false(session_fsm_parks(&b->fsm));
-    session_fsm_parked(
-        &b->fsm,
-        &(struct session_parked){
-            .step = 41, .whole = true, .computed_by = 7 }); /* the step thread had not yet heard */
+    session_fsm_parked(&b->fsm, &(struct session_parked){
+                                    .step = 41,
+                                    .complete = true,
+                                    .computed_by = 7 }); /* the step thread had not yet heard */
     assert_null(say(b));
     bench_free(b);
 }
@@ -363,7 +363,7 @@ static void hello_offers_the_state_until_the_plan_is_there(void **state)
 {
     (void)state;
     struct bench *b = bench_new(1);
-    const struct session_parked kept = { .step = 41, .whole = true, .computed_by = 5 };
+    const struct session_parked kept = { .step = 41, .complete = true, .computed_by = 5 };
     session_fsm_offer_state(&b->fsm, &kept);
     assert_int_equal(session_fsm_hello(&b->fsm, ""), ST_OK);
     session_fsm_link_up(&b->fsm);
@@ -376,7 +376,7 @@ static void hello_offers_the_state_until_the_plan_is_there(void **state)
         assert_false(b->out.hello.attached);
         assert_non_null(b->out.hello.parked);
         assert_int_equal(b->out.hello.parked->step, 41);
-        assert_true(b->out.hello.parked->whole);
+        assert_true(b->out.hello.parked->complete);
         assert_int_equal(b->out.hello.parked->computed_by, 5);
         assert_silent(b); /* it is not parked in this one */
     }

@@ -28,7 +28,7 @@ static void *parking_main(void *arg)
 static void begin_parking(struct parking *p, struct session *session, uint64_t step)
 {
     *p = (struct parking){ .session = session,
-                           .kept = { .step = step, .whole = true, .computed_by = 3 } };
+                           .kept = { .step = step, .complete = true, .computed_by = 3 } };
     assert_int_equal(pthread_create(&p->thread, NULL, parking_main, p), 0);
 }
 
@@ -68,13 +68,13 @@ static void a_process_goes_on_in_the_next_generation(void **state)
     get_ready(w);
     park_and_go_on(w, 12);
     assert_int_equal(w->c.parked.step, 12);
-    assert_true(w->c.parked.whole);
+    assert_true(w->c.parked.complete);
     assert_int_equal(w->c.parked.computed_by, 3);
     assert_true(session_is_over(w->session));
     assert_int_equal(w->c.over_calls, 0);
     struct session_retired *retired = NULL;
     assert_int_equal(session_retire(w->session, &retired), ST_OK);
-    const struct session_parked kept = { .step = 12, .whole = true, .computed_by = 3 };
+    const struct session_parked kept = { .step = 12, .complete = true, .computed_by = 3 };
     w->session = next_session(w, 4, &kept);
     session_retired_join(retired);
     assert_int_equal(w->c.offers.step, 12);
@@ -340,7 +340,7 @@ static void a_shard_that_is_being_written_holds_nobody_up(void **state)
     struct session_retired *retired = NULL;
     assert_int_equal(session_retire(w->session, &retired), ST_OK); /* the store still stands */
     assert_false(session_retired_done(retired));
-    const struct session_parked kept = { .step = 6, .whole = true, .computed_by = 3 };
+    const struct session_parked kept = { .step = 6, .complete = true, .computed_by = 3 };
     w->session = next_session(w, 4, &kept);
     get_ready(w);
     const struct session_fault fault = { .kind = CAIRN__V1__FAULT_KIND__NUMERIC,

@@ -388,7 +388,8 @@ static void a_copy_that_is_kept_is_not_overwritten(void **state)
         last = file;
         assert_int_equal(session_fsm_newest(&b->fsm), file);
     }
-    const int first = session_fsm_whole(&b->fsm, 1), second = session_fsm_whole(&b->fsm, 2);
+    const int first = session_fsm_complete_copy(&b->fsm, 1),
+              second = session_fsm_complete_copy(&b->fsm, 2);
     assert_true(first >= 0 && second >= 0 && first != second);
     b->fsm.files[first].kept = 1;
     b->fsm.files[second].kept = 1;
@@ -400,12 +401,12 @@ static void a_copy_that_is_kept_is_not_overwritten(void **state)
         assert_true(file != newest || step == 5); /* the newest was the save's */
         session_fsm_copied(&b->fsm, file, true);
     }
-    assert_int_equal(session_fsm_whole(&b->fsm, 1), first);
-    assert_int_equal(session_fsm_whole(&b->fsm, 2), second);
+    assert_int_equal(session_fsm_complete_copy(&b->fsm, 1), first);
+    assert_int_equal(session_fsm_complete_copy(&b->fsm, 2), second);
     b->fsm.files[first].kept = 0;
     assert_int_equal(session_fsm_copy_begin(&b->fsm, 21, &file), ST_OK);
     assert_int_equal(file, first);
-    assert_int_equal(session_fsm_whole(&b->fsm, 1), -1);
+    assert_int_equal(session_fsm_complete_copy(&b->fsm, 1), -1);
     bench_free(b);
 }
 

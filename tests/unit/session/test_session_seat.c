@@ -90,7 +90,7 @@ static void last_words_and_the_order_to_go_on_have_its_number(void **state)
     char token[SESSION_TOKEN];
     hear(b, park_order("worker 2 died"));
     session_fsm_parked(&b->fsm,
-                       &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
+                       &(struct session_parked){ .step = 3, .complete = true, .computed_by = 7 });
     hear(b, regroup_order(8, NUMBER, "t"));
     assert_true(session_fsm_regrouped(&b->fsm, &generation, &number, token));
     assert_int_equal(number, NUMBER);
@@ -124,7 +124,7 @@ static struct bench *warm_spare(void)
     assert_says(b, READY);
     session_fsm_parked(&b->fsm, &(struct session_parked){ .step = 0 });
     assert_says(b, PARKED);
-    assert_false(b->out.parked.whole);
+    assert_false(b->out.parked.complete);
     assert_silent(b);
     return b;
 }
@@ -177,7 +177,7 @@ static void a_spare_says_ready_then_parked_on_every_connection_and_beats(void **
         assert_int_equal(b->out.hello.generation, 7);
         assert_int_equal(b->out.hello.rank, NUMBER);
         assert_non_null(b->out.hello.parked);
-        assert_false(b->out.hello.parked->whole);
+        assert_false(b->out.hello.parked->complete);
         assert_says(b, READY);
         assert_string_equal(b->out.ready.pins, ready_of_100.pins);
         assert_silent(b);

@@ -78,7 +78,7 @@ static void park(struct kept *f, uint32_t rank)
 {
     Cairn__V1__Parked parked = CAIRN__V1__PARKED__INIT;
     parked.step = 3;
-    parked.whole = true;
+    parked.complete = true;
     parked.computed_by = f->job->m.generation;
     Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
     message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PARKED;
@@ -93,7 +93,7 @@ static void come_back(struct kept *f, uint32_t rank, const char *token)
     far_open(&f->worker[rank], token);
     Cairn__V1__Parked parked = CAIRN__V1__PARKED__INIT;
     parked.step = 3;
-    parked.whole = true;
+    parked.complete = true;
     parked.computed_by = 1;
     Cairn__V1__TrainerHello hello = CAIRN__V1__TRAINER_HELLO__INIT;
     hello.job = f->job->id;

@@ -47,7 +47,7 @@ static void end(struct bench *b)
     free(b);
 }
 
-/* A whole save; its bytes hold differences to base (0: to none). */
+/* A complete save; its bytes hold differences to base (0: to none). */
 static void commit_with(struct bench *b, uint64_t step, uint64_t base, double loss, double accuracy)
 {
     uint32_t generation = b->m.generation;

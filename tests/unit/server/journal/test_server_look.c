@@ -124,7 +124,7 @@ static void what_is_no_journal_is_refused_in_any_home(void **state)
     assert_int_equal(rmdir(f->path), 0);
 }
 
-/* At every length that isn't whole, and with a page of every kind overwritten. */
+/* At every length that isn't complete, and with a page of every kind overwritten. */
 static void what_is_cut_short_or_overwritten_is_damaged(void **state)
 {
     struct journal_files *f = *state;

@@ -186,7 +186,7 @@ static void what_is_not_known_is_not_said(void **state)
 {
     (void)state;
     struct run r = { .course = { .total = 1000, .step_ms = 100, .warm_ms = 1e6 }, .generation = 1 };
-    assert_true(isnan(pace_step_ms(&r.pace)) && isnan(pace_whole_ms(&r.pace)) &&
+    assert_true(isnan(pace_step_ms(&r.pace)) && isnan(pace_average_ms(&r.pace)) &&
                 isnan(pace_left_ms(&r.pace, 10, 1)) && isnan(pace_part_ms(&r.pace, 1)));
     for (uint32_t i = 0; i < PACE_SKIP; i++)
         go(&r, i);

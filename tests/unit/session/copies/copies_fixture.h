@@ -34,7 +34,7 @@ void copies_fill(struct copies *s, uint64_t step);
 void copies_path(const struct copies *s, uint32_t generation, uint32_t rank, int number,
                  char out[COPIES_PATH]);
 size_t copies_share_bytes(const struct copies *s, uint32_t rank, uint32_t size);
-/* A whole copy at path, of the state as it is. */
+/* A complete copy at path, of the state as it is. */
 void copies_write(const struct copies *s, const char *path, uint32_t rank, uint32_t size);
 /* Asserts that it is of the state as it is, and that its hashes are right. */
 void copies_check(const struct copies *s, const struct copy_view *view);

@@ -1,4 +1,4 @@
-/* Copy files: what is whole, what is damaged, what is used again. */
+/* Copy files: what is complete, what is damaged, what is used again. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -160,7 +160,7 @@ static void get_state(struct one *one)
                                              .live_step = (uint64_t)one->generation * STEPS,
                                              .live_sources = sources };
     const struct session_parked kept = { .step = assignment.live_step,
-                                         .whole = one->has_state,
+                                         .complete = one->has_state,
                                          .computed_by = one->generation };
     const uint32_t before = one->generation - 1;
     for (uint32_t r = 0; one->generation > 0 && r < assignment.size; r++) {
@@ -304,7 +304,7 @@ static void *disagree(void *arg)
                                                    .live_step = STEPS,
                                                    .live_sources = sources,
                                                    .live_source_count = 2 };
-    const struct session_parked kept = { .step = STEPS, .whole = true };
+    const struct session_parked kept = { .step = STEPS, .complete = true };
     uint32_t blamed = 0;
     open_worker(one, 0, one->rank);
     struct comm *live = meet(one, comm_gloo(), "live");

@@ -100,7 +100,7 @@ static void say_parked(struct coord_world *w, struct crew *crew, uint32_t but)
 {
     Cairn__V1__Parked parked = CAIRN__V1__PARKED__INIT;
     parked.step = 2;
-    parked.whole = true;
+    parked.complete = true;
     parked.computed_by = 1;
     for (uint32_t i = 0; i < crew->count; i++) {
         if (i != but)
