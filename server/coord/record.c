@@ -193,7 +193,7 @@ static enum status record_action(struct coord *coord, struct coord_job *job,
 
 static enum journal_ended ended_of(const struct fsm *m)
 {
-    switch (fsm_rested(m)) {
+    switch (fsm_work_left_of(m)) {
     case FSM_BUSY:
         break;
     case FSM_LEFT:

@@ -588,7 +588,7 @@ void fsm_on_nowhere(struct fsm_ctx *t)
         if (fsm_holds(m)) {
             fsm_end_generation(t, FSM_FAILED, false);
         } else {
-            fsm_rest(t, FSM_FAILED);
+            fsm_enter_idle(t, FSM_FAILED);
         }
         return;
     }

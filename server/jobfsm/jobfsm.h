@@ -39,14 +39,14 @@
  *       -> RECOVERING [fsm_end_ranks]: a failure: all workers are ended
  *   PLACING, FORMING, RUNNING, SAVING -> RECOVERING [park]: a failure, or a change: workers go on
  *   FORMING, SAVING -> RECOVERING [close_generation]: it left without the last step
- *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> QUEUED [fsm_rest]: drain
- *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> PAUSED [fsm_rest]: pause
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> QUEUED [fsm_enter_idle]: drain
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> PAUSED [fsm_enter_idle]: pause
  *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED
- *       -> SUCCEEDED [fsm_rest]: the last step is saved
+ *       -> SUCCEEDED [fsm_enter_idle]: the last step is saved
  *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED
- *       -> FAILED [fsm_rest]: by its own fault
- *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> STOPPED [fsm_rest]: stop
- *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> KILLED [fsm_rest]: kill
+ *       -> FAILED [fsm_enter_idle]: by its own fault
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> STOPPED [fsm_enter_idle]: stop
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> KILLED [fsm_enter_idle]: kill
  *   PAUSED, STOPPED -> QUEUED [ask_resume]: from its newest checkpoint
  *
  * Where a job is RECOVERING, and how far its generation is with ending, is what enum fsm_gen says.
@@ -104,7 +104,7 @@ struct fsm_ending {
  *   KEPT, SPARES -> GONE [fsm_rank_gone]: the last that waited went
  *   GONE -> SPARES [end_turn]: a spare was started
  *   LEAVING, PARKING, PARKING_LATE, ENDING, SPARES, KEPT, FORMING, TRAINING, GONE
- *       -> NONE [fsm_rest]: no other one is to form
+ *       -> NONE [fsm_enter_idle]: no other one is to form
  */
 enum fsm_gen {
     FSM_GEN_NONE,         /* QUEUED, PAUSED, or over: none is to form by itself, none is there */
@@ -445,12 +445,12 @@ double fsm_goodput(const struct fsm *m);
 const char *fsm_health(const struct fsm *m);
 
 /* How much is still to be done for a job. */
-enum fsm_rest {
+enum fsm_work_left {
     FSM_BUSY, /* the job has not ended, or its saves may still commit */
     FSM_LEFT, /* the store was asked for something, or is to be after the next start */
     FSM_OVER, /* nothing, unless somebody asks */
 };
-enum fsm_rest fsm_rested(const struct fsm *m);
+enum fsm_work_left fsm_work_left_of(const struct fsm *m);
 
 /* Returns the newest checkpoint that a generation may start from, or NULL. */
 const struct fsm_ckpt *fsm_newest(const struct fsm *m);
@@ -475,7 +475,7 @@ enum fsm_outcome {
     FSM_OUTCOME_ENDED,   /* the workers ended before (m->reason) */
 };
 /* Describes the save that is asked for now, before the FSM_EV_SAVE that starts it. If the job
- * rests, any checkpoint serves. */
+ * is idle, any checkpoint serves. */
 struct fsm_awaited fsm_await_save(const struct fsm *m);
 enum fsm_outcome fsm_save_outcome(const struct fsm *m, const struct fsm_awaited *awaited);
 /* Returns the first checkpoint that serves, or where any does, the newest; NULL: there is none. */

@@ -28,12 +28,12 @@
     X(FSM_WITH_WORKERS(B), RECOVERING, fsm_end_ranks, "a failure: all workers are ended")          \
     X(FSM_WITH_WORKERS(B), RECOVERING, park, "a failure, or a change: workers go on")              \
     X(B(FORMING) | B(SAVING), RECOVERING, close_generation, "it left without the last step")       \
-    X(FSM_NOT_OVER(B), QUEUED, fsm_rest, "drain")                                                  \
-    X(FSM_NOT_OVER(B), PAUSED, fsm_rest, "pause")                                                  \
-    X(FSM_NOT_OVER(B), SUCCEEDED, fsm_rest, "the last step is saved")                              \
-    X(FSM_NOT_OVER(B), FAILED, fsm_rest, "by its own fault")                                       \
-    X(FSM_NOT_OVER(B), STOPPED, fsm_rest, "stop")                                                  \
-    X(FSM_NOT_OVER(B), KILLED, fsm_rest, "kill")                                                   \
+    X(FSM_NOT_OVER(B), QUEUED, fsm_enter_idle, "drain")                                            \
+    X(FSM_NOT_OVER(B), PAUSED, fsm_enter_idle, "pause")                                            \
+    X(FSM_NOT_OVER(B), SUCCEEDED, fsm_enter_idle, "the last step is saved")                        \
+    X(FSM_NOT_OVER(B), FAILED, fsm_enter_idle, "by its own fault")                                 \
+    X(FSM_NOT_OVER(B), STOPPED, fsm_enter_idle, "stop")                                            \
+    X(FSM_NOT_OVER(B), KILLED, fsm_enter_idle, "kill")                                             \
     X(B(PAUSED) | B(STOPPED), QUEUED, ask_resume, "from its newest checkpoint")
 
 /* States in which there may be workers, or some are on their way. */
@@ -57,7 +57,7 @@
     X(B(KEPT), SPARES, fsm_rank_gone, "the last worker that waited went")                          \
     X(B(KEPT) | B(SPARES), GONE, fsm_rank_gone, "the last that waited went")                       \
     X(B(GONE), SPARES, end_turn, "a spare was started")                                            \
-    X(FSM_GEN_ALIVE(B) | B(GONE), NONE, fsm_rest, "no other one is to form")
+    X(FSM_GEN_ALIVE(B) | B(GONE), NONE, fsm_enter_idle, "no other one is to form")
 
 /* No generation trains, and one is to form. */
 #define FSM_GEN_BETWEEN(B) (B(GONE) | B(SPARES) | B(KEPT))

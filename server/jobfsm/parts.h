@@ -413,7 +413,7 @@ struct fsm_read_back {
     uint32_t disputed;       /* files that the coordinator was asked to read */
     int64_t since, moved_at; /* a rank got on */
     uint32_t in_vain;        /* in a row, of this generation of workers */
-    bool due;                /* retention wants one; it begins when workers train, or at rest */
+    bool due;                /* retention wants one; it begins when workers train, or when idle */
 };
 
 /* A committed checkpoint. */

@@ -94,19 +94,19 @@ bool fsm_reading(const struct fsm *m, uint64_t *out_read, uint64_t *out_bytes)
     return true;
 }
 
-static bool rests(const struct fsm *m)
+static bool is_idle(const struct fsm *m)
 {
     return fsm_state_final(m->state) || m->state == FSM_PAUSED;
 }
 
-/* Has the checkpoint read: by the ranks while they train. While they leave, and at rest, the
+/* Has the checkpoint read: by the ranks while they train. While they leave, and when idle, the
  * coordinator reads, as it does if the ranks could not; while they form it waits. */
 static void read_back(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
 {
     struct fsm *m = t->m;
     struct fsm_read_back *it = &m->read_back;
     bool leaves = m->state == FSM_SAVING || fsm_ends(m);
-    if (rests(m) || leaves || it->in_vain >= FSM_READ_TRIES) {
+    if (is_idle(m) || leaves || it->in_vain >= FSM_READ_TRIES) {
         fsm_ask_verify(t, ckpt);
     } else if (m->state == FSM_RUNNING) {
         *it = (struct fsm_read_back){ .step = ckpt->step,
@@ -158,7 +158,7 @@ void fsm_read_back_tick(struct fsm_ctx *t)
     } else if (it->generation != 0 && t->now - it->moved_at >= FSM_READ_MS) {
         fsm_read_back_end(t, "none of them got on with it for 300 s");
     }
-    if (it->due && (rests(m) || (m->state == FSM_RUNNING))) {
+    if (it->due && (is_idle(m) || (m->state == FSM_RUNNING))) {
         it->due = false;
         fsm_retain(t);
     }

@@ -374,7 +374,7 @@ static uint32_t over_before(const struct fsm *m)
     return m->state == FSM_RUNNING && m->committed ? m->generation : 0;
 }
 
-enum fsm_rest fsm_rested(const struct fsm *m)
+enum fsm_work_left fsm_work_left_of(const struct fsm *m)
 {
     if (!fsm_state_final(m->state) || fsm_saves_busy(m))
         return FSM_BUSY;

@@ -427,7 +427,7 @@ void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently)
     fsm_act(t, FSM_ACT_END);
 }
 
-void fsm_rest(struct fsm_ctx *t, enum fsm_state to)
+void fsm_enter_idle(struct fsm_ctx *t, enum fsm_state to)
 {
     static const char *const events[] = {
         [FSM_QUEUED] = "queued", [FSM_PAUSED] = "paused",   [FSM_SUCCEEDED] = "succeeded",

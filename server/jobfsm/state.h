@@ -44,5 +44,5 @@ void fsm_unplace(struct fsm_ctx *t);
 /* Ends the trainers; then the job goes to `to`. gently: they have FSM_LEAVE_MS to leave by
  * themselves. */
 void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently);
-/* The job comes to rest, without trainers: QUEUED, PAUSED, or a final state. */
-void fsm_rest(struct fsm_ctx *t, enum fsm_state to);
+/* The job becomes idle, without trainers: QUEUED, PAUSED, or a final state. */
+void fsm_enter_idle(struct fsm_ctx *t, enum fsm_state to);

@@ -27,7 +27,7 @@ struct loop {
     bool leave;   /* the coordinator wants this process to end after the save that was due last */
     bool copying; /* a snapshot was begun and not waited for: the state must not change yet */
     bool unsaved; /* the last finished step may have a save that is not committed */
-    struct loop_rest rest;
+    struct loop_resume_point resume;
     struct reason *reason;
 };
 
@@ -231,9 +231,9 @@ static enum status train_step(struct loop *l, struct session_row *row)
     if (st != ST_OK)
         return st;
     struct optimizer_report report;
-    l->rest.complete = false;
+    l->resume.complete = false;
     st = step_update(w, l->step, lr, &report);
-    l->rest.complete = st == ST_OK || !report.began;
+    l->resume.complete = st == ST_OK || !report.began;
     if (st == ST_NUMERIC)
         return not_finite(l, &report);
     if (st != ST_OK)
@@ -363,23 +363,24 @@ static enum status await_last_save(struct loop *l)
 
 /* ---- the loop ---- */
 
-static void note_rest(struct loop *l, const struct session_row *row)
+static void note_resume_point(struct loop *l, const struct session_row *row)
 {
-    l->rest = (struct loop_rest){ .step = l->step,
-                                  .complete = true,
-                                  .row = true,
-                                  .loss = row->loss,
-                                  .lr = row->lr,
-                                  .grad_norm = row->grad_norm,
-                                  .epoch = row->epoch,
-                                  .samples_per_s = row->samples_per_s,
-                                  .step_ms = row->step_ms };
+    l->resume = (struct loop_resume_point){ .step = l->step,
+                                            .complete = true,
+                                            .row = true,
+                                            .loss = row->loss,
+                                            .lr = row->lr,
+                                            .grad_norm = row->grad_norm,
+                                            .epoch = row->epoch,
+                                            .samples_per_s = row->samples_per_s,
+                                            .step_ms = row->step_ms };
 }
 
-void loop_rest_merge(struct loop_rest *rest, const struct loop_rest *other)
+void loop_resume_point_merge(struct loop_resume_point *resume,
+                             const struct loop_resume_point *other)
 {
-    if (other->row && !rest->row)
-        *rest = *other;
+    if (other->row && !resume->row)
+        *resume = *other;
 }
 
 /* The evaluation after a step, if it is due, and the row. */
@@ -397,7 +398,7 @@ static enum status end_step(struct loop *l, struct session_row *row)
         l->options.row(l->options.row_arg, row);
     if (l->options.session != NULL && l->worker->options.rank == 0)
         session_add_row(l->options.session, row);
-    l->rest.row = false;
+    l->resume.row = false;
     return ST_OK;
 }
 
@@ -423,9 +424,9 @@ static enum status one_step(struct loop *l)
     row.step_ms = (double)(clock_mono_ns() - begin) / 1e6;
     row.epoch = (double)l->step / (double)w->settings.steps_per_epoch;
     row.samples_per_s = (double)w->options.job->train.global_batch / (row.step_ms / 1e3);
-    note_rest(l, &row);
+    note_resume_point(l, &row);
     st = end_step(l, &row);
-    if (st == ST_OK) /* before it is saved; what rest says of the step is true already */
+    if (st == ST_OK) /* before it is saved; the resume point is true already */
         st = compare_replicas(l, false);
     if (st == ST_OK && l->options.paced)
         st = pace_copies(l, row.step_ms);
@@ -435,16 +436,16 @@ static enum status one_step(struct loop *l)
 /* Does what an earlier generation left of its last step. */
 static enum status go_on(struct loop *l)
 {
-    const struct loop_rest *rest = &l->rest;
+    const struct loop_resume_point *resume = &l->resume;
     enum status st = ST_OK;
-    if (rest->row) {
+    if (resume->row) {
         struct session_row row = { .step = l->step,
-                                   .epoch = rest->epoch,
-                                   .loss = rest->loss,
-                                   .lr = rest->lr,
-                                   .grad_norm = rest->grad_norm,
-                                   .samples_per_s = rest->samples_per_s,
-                                   .step_ms = rest->step_ms };
+                                   .epoch = resume->epoch,
+                                   .loss = resume->loss,
+                                   .lr = resume->lr,
+                                   .grad_norm = resume->grad_norm,
+                                   .samples_per_s = resume->samples_per_s,
+                                   .step_ms = resume->step_ms };
         st = end_step(l, &row);
     }
     return st == ST_OK ? save_again(l) : st;
@@ -506,16 +507,16 @@ enum status loop_run(const struct loop_options *options, enum loop_end *out, str
     if (options->stop_at > 0 && options->stop_at < l.end)
         l.end = options->stop_at;
     if (options->goes_on) {
-        CHECK(options->rest != NULL && options->rest->step == options->step);
-        l.rest = *options->rest;
+        CHECK(options->resume != NULL && options->resume->step == options->step);
+        l.resume = *options->resume;
     }
-    l.rest.step = options->step;
-    l.rest.complete = true;
+    l.resume.step = options->step;
+    l.resume.complete = true;
     progress_step(l.progress, l.step);
     progress_clear(l.progress);
     enum status st = run(&l);
-    if (options->rest != NULL)
-        *options->rest = l.rest;
+    if (options->resume != NULL)
+        *options->resume = l.resume;
     if (st == ST_STALE) {
         *out = LOOP_OVER;
         return ST_OK;

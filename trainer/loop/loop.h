@@ -9,7 +9,7 @@
  * Own code allocates nothing after the first step. Thread: the step thread.
  *
  * Where a generation ends, the loop ends wherever it is; what was finished goes on in the next one
- * (struct loop_rest). k: finished steps.
+ * (struct loop_resume_point). k: finished steps.
  *
  *     it ends                              state   left of step k
  *     before step k + 1, or in its         k       nothing. A snapshot of k that is being copied is
@@ -49,7 +49,7 @@
 
 /* The last finished step, and the work that is left of it. Sent to other workers as it is: a note
  * of trainer/state/live_sync.h. */
-struct loop_rest {
+struct loop_resume_point {
     uint64_t step;     /* finished */
     uint32_t complete; /* the state is that after it */
     uint32_t row;      /* the step's evaluation, if it has one, and its row are left: */
@@ -58,7 +58,8 @@ struct loop_rest {
     double epoch, samples_per_s, step_ms;
 };
 /* Merges the notes of workers that have the same step: work is left if any of them lacks it. */
-void loop_rest_merge(struct loop_rest *rest, const struct loop_rest *other);
+void loop_resume_point_merge(struct loop_resume_point *resume,
+                             const struct loop_resume_point *other);
 
 struct loop_options {
     struct worker *worker;
@@ -69,7 +70,7 @@ struct loop_options {
     uint64_t stop_at;                  /* finished steps to stop at; 0: the job's end */
     /* In: the work left of `step`, if the loop goes on from an earlier generation (goes_on). Out:
      * what was finished, whatever is returned. May be NULL. */
-    struct loop_rest *rest;
+    struct loop_resume_point *resume;
     bool goes_on;
     uint64_t committed; /* with goes_on: the newest checkpoint's step */
     /* With ST_WRONG: 1 + the rank that computed wrongly. With ST_NUMERIC: 1 + the rank whose lanes

@@ -74,8 +74,8 @@ struct rank {
     struct worker *worker;
     char nccl_text[JOBSPEC_ENV_MAX][JOBSPEC_ENV_NAME + JOBSPEC_ENV_VALUE];
     const char *nccl[JOBSPEC_ENV_MAX];
-    struct session_parked kept; /* the state that it has */
-    struct loop_rest rest;      /* of kept.step */
+    struct session_parked kept;      /* the state that it has */
+    struct loop_resume_point resume; /* of kept.step */
     struct rank_rows rows;
     struct session_pace pace; /* cost of copies and steps */
     struct rank_peak peak;

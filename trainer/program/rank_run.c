@@ -103,7 +103,7 @@ static enum status train(struct rank *r, int *out_code)
                                  .paced = r->paces_copies,
                                  .beside = &beside,
                                  .step = r->progress.step,
-                                 .rest = &r->rest,
+                                 .resume = &r->resume,
                                  .goes_on = rank_is_live(r),
                                  .committed = committed_step(r),
                                  .wrong = &r->blamed,
@@ -116,9 +116,9 @@ static enum status train(struct rank *r, int *out_code)
     rank_start_exchange(r);
     enum status st = loop_run(&loop, &end, &r->reason);
     r->pace = session_pace(r->session);
-    r->kept.step = r->rest.step;
-    r->kept.complete = r->rest.complete && rank_may_keep(r);
-    if (r->rest.step != first)
+    r->kept.step = r->resume.step;
+    r->kept.complete = r->resume.complete && rank_may_keep(r);
+    if (r->resume.step != first)
         r->kept.computed_by = r->generation;
     if (st != ST_OK)
         return st; /* the failure is reported first, before anything is waited for */

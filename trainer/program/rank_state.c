@@ -67,35 +67,35 @@ bool rank_may_keep(const struct rank *r)
 }
 
 /* Merges the sources' notes: work is left of the step if any of them lacks it. */
-static void merge_rests(struct rank *r, const struct loop_rest *rests)
+static void merge_resume_points(struct rank *r, const struct loop_resume_point *points)
 {
     const struct session_assignment *a = &r->assignment;
-    r->rest = rests[a->live_sources[0]];
+    r->resume = points[a->live_sources[0]];
     for (size_t i = 1; i < a->live_source_count; i++)
-        loop_rest_merge(&r->rest, &rests[a->live_sources[i]]);
-    r->rest.step = a->live_step;
-    r->rest.complete = true;
+        loop_resume_point_merge(&r->resume, &points[a->live_sources[i]]);
+    r->resume.step = a->live_step;
+    r->resume.complete = true;
 }
 
 static enum status sync_live(struct rank *r)
 {
     const struct session_assignment *a = &r->assignment;
     const bool source = live_sync_is_source(a, a->rank);
-    auto_free struct loop_rest *rests = calloc(a->size, sizeof(*rests));
-    if (rests == NULL)
+    auto_free struct loop_resume_point *points = calloc(a->size, sizeof(*points));
+    if (points == NULL)
         return ST_NO_MEMORY;
     const struct session_parked kept = r->kept;
     struct live_sync_options options = { .assignment = a,
                                          .kept = &kept,
-                                         .note = &r->rest,
-                                         .note_size = sizeof(r->rest),
-                                         .notes = rests,
+                                         .note = &r->resume,
+                                         .note_size = sizeof(r->resume),
+                                         .notes = points,
                                          .tail = &r->rows,
                                          .tail_size = sizeof(r->rows) };
     uint32_t blamed = 0;
     enum status st = ST_OK;
     if (a->size == 1) { /* this rank goes on alone */
-        rests[0] = r->rest;
+        points[0] = r->resume;
         st = source && r->kept.complete && r->kept.step == a->live_step ? ST_OK : ST_INVALID;
     } else {
         st = open_state_comm(r, "live", &options.table, &options.comm);
@@ -114,7 +114,7 @@ static enum status sync_live(struct rank *r)
     if (st != ST_OK)
         return st;
     progress_collective_end(&r->progress, "live");
-    merge_rests(r, rests);
+    merge_resume_points(r, points);
     note_kept(r, a->live_step);
     if (source)
         r->kept.computed_by = kept.computed_by;
@@ -216,7 +216,7 @@ enum status rank_fill_state(struct rank *r)
         st = load_state(r);
         if (st == ST_OK) {
             note_kept(r, rank_first_step(r));
-            r->rest = (struct loop_rest){ .step = r->kept.step, .complete = true };
+            r->resume = (struct loop_resume_point){ .step = r->kept.step, .complete = true };
             r->rows.count = 0; /* rows after that step are computed again */
         }
     }

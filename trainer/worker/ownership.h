@@ -12,7 +12,7 @@
  * moving lanes moves no state. Chunks are cut at multiples of a unit (owners_unit).
  *
  * A rank that fails between the first new element of its own and the last one of the others has no
- * whole state any more, and says so (struct loop_rest).
+ * whole state any more, and says so (struct loop_resume_point).
  *
  * Use: ownership_open → ownership_cut → optimizer_new with ownership_owners
  *      then in each generation: ownership_cut, ownership_connect, ownership_hold

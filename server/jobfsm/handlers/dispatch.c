@@ -119,7 +119,7 @@ static void close_generation(struct fsm_ctx *t)
         fsm_act(t, FSM_ACT_SCHEDULE);
         return;
     }
-    fsm_rest(t, to);
+    fsm_enter_idle(t, to);
 }
 
 /* Called after every event. */
@@ -505,7 +505,7 @@ void fsm_abandon(struct fsm *m, int64_t wall, const char *by, struct fsm_actions
         fsm_act(&t, FSM_ACT_GEN_END);
     for (uint32_t i = 0; i < m->count; i++)
         fsm_rank_gone(m, i);
-    fsm_rest(&t, FSM_KILLED);
+    fsm_enter_idle(&t, FSM_KILLED);
 }
 
 /* ---- time that counts against nobody ---- */

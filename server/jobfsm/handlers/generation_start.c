@@ -182,7 +182,7 @@ static void give_up_store(struct fsm_ctx *t)
     if (fsm_holds(m)) {
         fsm_end_generation(t, FSM_FAILED, false);
     } else {
-        fsm_rest(t, FSM_FAILED);
+        fsm_enter_idle(t, FSM_FAILED);
     }
 }
 

@@ -27,14 +27,14 @@ static bool is_news(const struct fsm *m, enum fsm_intent intent, enum fsm_state 
     return !ends && m->state != to && m->ending.to != to && m->intent != intent;
 }
 
-/* Brings a job to rest that waits for its next generation: at once, or when those are gone that
+/* Makes a job idle that waits for its next generation: at once, or when those are gone that
  * were kept for it. */
-static void end_or_rest(struct fsm_ctx *t, enum fsm_state to)
+static void end_or_enter_idle(struct fsm_ctx *t, enum fsm_state to)
 {
     if (fsm_holds(t->m)) {
         fsm_end_generation(t, to, false);
     } else {
-        fsm_rest(t, to);
+        fsm_enter_idle(t, to);
     }
 }
 
@@ -45,7 +45,7 @@ static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum 
     switch (m->state) {
     case FSM_QUEUED:
     case FSM_PLACING:
-        end_or_rest(t, to);
+        end_or_enter_idle(t, to);
         return ST_OK;
     case FSM_FORMING:
         if (fsm_has_survivors(m)) { /* the workers save first what they trained */
@@ -57,7 +57,7 @@ static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum 
         return ST_OK;
     case FSM_RECOVERING:
         if (!fsm_ends(m)) {
-            end_or_rest(t, to);
+            end_or_enter_idle(t, to);
         } else if (m->ending.parks && intent != FSM_INTENT_DRAIN) {
             m->intent = intent; /* the next generation saves first; a coordinator that goes down
                                  * forms none */
@@ -84,7 +84,7 @@ static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum 
         return ST_OK;
     case FSM_PAUSED:
         if (to == FSM_STOPPED)
-            fsm_rest(t, to);
+            fsm_enter_idle(t, to);
         return ST_OK;
     case FSM_NONE:
     case FSM_SUCCEEDED:
@@ -103,7 +103,7 @@ static enum status ask_kill(struct fsm_ctx *t)
         return ST_REFUSED;
     if (!fsm_alive(m)) {
         tell_asked(t, "kill");
-        fsm_rest(t, FSM_KILLED);
+        fsm_enter_idle(t, FSM_KILLED);
         return ST_OK;
     }
     if (m->ending.to != FSM_KILLED) {

@@ -71,8 +71,8 @@ static void check(const struct world *world)
         const uint32_t here = on_node_of(world, r);
         largest = here > largest ? here : largest;
     }
-    const uint32_t rest = world->size - largest;
-    const uint32_t most = largest <= rest ? 1 : (largest + rest - 1) / rest;
+    const uint32_t resume = world->size - largest;
+    const uint32_t most = largest <= resume ? 1 : (largest + resume - 1) / resume;
     for (uint32_t r = 0; r < world->size; r++) {
         const uint32_t own = partners_wards(partners, world->size, r);
         assert_true(own <= most);
@@ -96,10 +96,10 @@ static void every_placing_of_six_ranks_gives_each_a_partner_elsewhere(void **unu
 {
     (void)unused;
     for (uint32_t code = 0; code < 4 * 4 * 4 * 4 * 4 * 4; code++) {
-        uint32_t of[6], rest = code;
+        uint32_t of[6], resume = code;
         bool several = false;
-        for (uint32_t r = 0; r < 6; r++, rest /= 4) {
-            of[r] = rest % 4;
+        for (uint32_t r = 0; r < 6; r++, resume /= 4) {
+            of[r] = resume % 4;
             several = several || of[r] != of[0];
         }
         struct world world;
