@@ -26,7 +26,7 @@
 #include "rpc/services.h"
 #include "server/api/access.h"
 #include "server/api/api.h"
-#include "server/audit/audit.h"
+#include "server/auditlog/auditlog.h"
 #include "server/offline.h"
 #include "server/options.h"
 #include "server/place.h"
@@ -55,7 +55,7 @@ struct daemon {
     struct store_queue *store;
     struct coord *coord;
     struct api api;
-    struct audit *audit;
+    struct auditlog *auditlog;
     bool refused;    /* to start, until a person has done something */
     int watchdog_fd; /* or -1 */
     int64_t beat_at;
@@ -114,17 +114,17 @@ static enum status take_identity(struct daemon *d)
 }
 
 /* Opens the audit log; from here on lines of it are written. */
-static enum status open_audit(struct daemon *d)
+static enum status open_auditlog(struct daemon *d)
 {
     char path[LIMIT_PATH], refused[LIMIT_PATH];
-    const struct audit_options options = { .path = path, .refused = refused, .log = &d->log };
+    const struct auditlog_options options = { .path = path, .refused = refused, .log = &d->log };
     enum status st = paths_join(&d->paths, path, sizeof(path), "state/audit.log");
     if (st == ST_OK)
         st = paths_join(&d->paths, refused, sizeof(refused), "state/refused.log");
     if (st == ST_OK)
-        st = audit_open(&options, &d->audit);
-    d->access.audit = d->audit;
-    d->api.audit = d->audit;
+        st = auditlog_open(&options, &d->auditlog);
+    d->access.auditlog = d->auditlog;
+    d->api.auditlog = d->auditlog;
     return st;
 }
 
@@ -419,7 +419,7 @@ static enum status daemon_start(struct daemon *d)
     if (st == ST_OK)
         st = take_access(d);
     if (st == ST_OK)
-        st = open_audit(d);
+        st = open_auditlog(d);
     if (st != ST_OK)
         return st;
     rpc_log_to(&d->log);
@@ -553,7 +553,7 @@ static void daemon_stop(struct daemon *d)
     coord_free(d->coord);
     rpc_mailbox_free(d->mailbox);
     journal_close(d->journal);
-    audit_close(d->audit);
+    auditlog_close(d->auditlog);
     free(d->access.known);
     rpc_shutdown();
 }

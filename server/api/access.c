@@ -181,7 +181,7 @@ static void describe_peer(const struct rpc_call *call, char out[PEER_BYTES])
         (void)snprintf(out + size, PEER_BYTES - size, " for %s", behalf.address);
 }
 
-void access_note(struct audit *audit, const struct rpc_call *call, const char *about,
+void access_note(struct auditlog *auditlog, const struct rpc_call *call, const char *about,
                  enum rpc_code code, const char *why)
 {
     static const char package[] = "/cairn.v1.";
@@ -194,17 +194,17 @@ void access_note(struct audit *audit, const struct rpc_call *call, const char *a
     describe_peer(call, peer);
     const bool is_renewal = strcmp(path, "/cairn.v1.Fleet/Renew") == 0;
     const bool ours = strncmp(path, package, sizeof(package) - 1) == 0;
-    const struct audit_call row = { .actor = actor,
-                                    .peer = peer,
-                                    .method = ours ? path + sizeof(package) - 1 : path,
-                                    .about = about,
-                                    .code = rpc_code_name(code),
-                                    .why = refused ? why : NULL,
-                                    .often = code != RPC_OK || is_renewal };
+    const struct auditlog_call row = { .actor = actor,
+                                       .peer = peer,
+                                       .method = ours ? path + sizeof(package) - 1 : path,
+                                       .about = about,
+                                       .code = rpc_code_name(code),
+                                       .why = refused ? why : NULL,
+                                       .often = code != RPC_OK || is_renewal };
     if (refused) {
-        audit_refusal(audit, &row);
+        auditlog_refusal(auditlog, &row);
     } else {
-        audit_note(audit, &row);
+        auditlog_note(auditlog, &row);
     }
 }
 
@@ -231,6 +231,6 @@ enum rpc_code access_authorize(void *ctx, struct rpc_call *call, const char **ou
     const struct access *access = ctx;
     const enum rpc_code code = authorize(access, call, out_detail);
     if (code != RPC_OK)
-        access_note(access->audit, call, "", code, *out_detail);
+        access_note(access->auditlog, call, "", code, *out_detail);
     return code;
 }

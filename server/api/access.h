@@ -32,7 +32,7 @@
 #include "identity/seal.h"
 #include "rpc/server.h"
 #include "server/api/invites.h"
-#include "server/audit/audit.h"
+#include "server/auditlog/auditlog.h"
 
 struct access {
     bool tls;                       /* TCP speaks TLS */
@@ -43,8 +43,8 @@ struct access {
      * who changes them before the first call only. */
     char (*known)[IDENTITY_TOKEN];
     size_t known_count;
-    struct invites *invites; /* borrowed */
-    struct audit *audit;     /* refusals go there */
+    struct invites *invites;   /* borrowed */
+    struct auditlog *auditlog; /* refusals go there */
 };
 
 #define ACCESS_LOCAL "local"
@@ -62,7 +62,7 @@ void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACT
  * somebody in, and what was refused because of who asked. about: a job or node, or "". why: what a
  * refused caller is told.
  */
-void access_note(struct audit *audit, const struct rpc_call *call, const char *about,
+void access_note(struct auditlog *auditlog, const struct rpc_call *call, const char *about,
                  enum rpc_code code, const char *why);
 
 /* Returns when a call that goes on has to end, in Unix time, with the detail ACCESS_EXPIRED;

@@ -255,7 +255,7 @@ void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *i
     enum rpc_code code;
     join(api, in, reply, call);
     if (rpc_call_answered(call, &code))
-        access_note(api->audit, call, in->node, code, INVITES_REFUSED);
+        access_note(api->auditlog, call, in->node, code, INVITES_REFUSED);
 }
 
 /* ---- certificates that are renewed ---- */
@@ -321,7 +321,7 @@ void api_renew(Cairn__V1__Fleet_Service *service, const Cairn__V1__RenewRequest 
     enum rpc_code code;
     renew(api, in, reply, call);
     if (rpc_call_answered(call, &code)) {
-        access_note(api->audit, call, "", code,
+        access_note(api->auditlog, call, "", code,
                     "a node renews the certificate that it shows, unless it was forgotten");
     }
 }

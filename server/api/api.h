@@ -113,7 +113,7 @@ struct api {
     struct api_service_connections connections[2]; /* of agents, of trainers */
     struct api_stream *streams;
     size_t stream_count;
-    struct audit *audit;       /* borrowed */
+    struct auditlog *auditlog; /* borrowed */
     struct api_corked *corked; /* of this group */
     size_t corked_count, corked_capacity;
     struct later_queue *later; /* NULL: the coordinator ends */

@@ -27,7 +27,7 @@ static void send_message(struct coord_conn *conn, const struct coord_message *me
 static void finish_call(struct coord_conn *conn, enum rpc_code code, const char *detail)
 {
     const struct api_connection *connection = (struct api_connection *)conn;
-    access_note(connection->api->audit, connection->call, connection->node, code, detail);
+    access_note(connection->api->auditlog, connection->call, connection->node, code, detail);
     rpc_call_finish(connection->call, code, detail);
 }
 

@@ -69,7 +69,7 @@ void api_release(struct api *api)
         enum rpc_code code;
         if (!rpc_call_answered(corked->call, &code))
             code = RPC_OK; /* the call was taken; the answer waits, or the caller doesn't */
-        access_note(api->audit, corked->call, corked->about, code, "");
+        access_note(api->auditlog, corked->call, corked->about, code, "");
         rpc_call_uncork(corked->call);
         rpc_call_unref(corked->call);
         if (corked->later)

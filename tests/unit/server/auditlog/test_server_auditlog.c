@@ -12,7 +12,7 @@
 
 #include "common/clock.h"
 #include "common/limits.h"
-#include "server/audit/audit.h"
+#include "server/auditlog/auditlog.h"
 #include "tests/test.h"
 
 #define WAIT_MS 10000
@@ -20,7 +20,7 @@
 struct bench {
     char dir[64], path[96], refused[96];
     struct log log;
-    struct audit *audit;
+    struct auditlog *auditlog;
 };
 
 static int setup(void **state)
@@ -48,23 +48,23 @@ static int teardown(void **state)
 
 static void begin(struct bench *b, int64_t file_bytes)
 {
-    const struct audit_options options = { b->path, b->refused, &b->log, file_bytes };
-    assert_int_equal(audit_open(&options, &b->audit), ST_OK);
+    const struct auditlog_options options = { b->path, b->refused, &b->log, file_bytes };
+    assert_int_equal(auditlog_open(&options, &b->auditlog), ST_OK);
 }
 
-static struct audit_call call_about(const char *about)
+static struct auditlog_call call_about(const char *about)
 {
-    return (struct audit_call){ .actor = "operator/alice",
-                                .peer = "ipv4:10.0.0.7:40312",
-                                .method = "Control/PauseJob",
-                                .about = about,
-                                .code = "OK" };
+    return (struct auditlog_call){ .actor = "operator/alice",
+                                   .peer = "ipv4:10.0.0.7:40312",
+                                   .method = "Control/PauseJob",
+                                   .about = about,
+                                   .code = "OK" };
 }
 
 static void note(struct bench *b, const char *about)
 {
-    const struct audit_call call = call_about(about);
-    audit_note(b->audit, &call);
+    const struct auditlog_call call = call_about(about);
+    auditlog_note(b->auditlog, &call);
 }
 
 /* An array with each line's object; a line that is none fails. NULL: there is no such file. */
@@ -121,7 +121,7 @@ static void a_call_is_a_line_whatever_its_texts_are(void **state)
     for (size_t i = 0; i < 6; i++)
         note(b, names[i]);
     note(b, text);
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     json_t *list = read_lines(b->path);
     assert_int_equal(json_array_size(list), 7);
     assert_string_equal(text_at(list, 0, "actor"), "operator/alice");
@@ -149,9 +149,9 @@ static void files_are_bounded_and_the_newest_lines_stay(void **state)
         note(b, name);
         wait_for(b, name);
     }
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     int next = LINES;
-    for (int k = 0; k < AUDIT_FILES; k++) {
+    for (int k = 0; k < AUDITLOG_FILES; k++) {
         struct stat stat_of;
         (void)snprintf(name, sizeof(name), k == 0 ? "%s" : "%s.%d", b->path, k);
         assert_int_equal(stat(name, &stat_of), 0);
@@ -164,7 +164,7 @@ static void files_are_bounded_and_the_newest_lines_stay(void **state)
         json_decref(list);
     }
     assert_in_range(next, 1, LINES - 50);
-    (void)snprintf(name, sizeof(name), "%s.%d", b->path, AUDIT_FILES);
+    (void)snprintf(name, sizeof(name), "%s.%d", b->path, AUDITLOG_FILES);
     assert_int_equal(access(name, F_OK), -1);
 }
 
@@ -173,10 +173,10 @@ static void what_is_there_stays_and_half_a_line_is_ended(void **state)
     struct bench *b = *state;
     begin(b, 0);
     note(b, "before");
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     begin(b, 0);
     note(b, "after");
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     json_t *list = read_lines(b->path);
     assert_int_equal(json_array_size(list), 2);
     json_decref(list);
@@ -186,7 +186,7 @@ static void what_is_there_stays_and_half_a_line_is_ended(void **state)
     assert_int_equal(fclose(file), 0);
     begin(b, 0);
     note(b, "later");
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     char text[2000] = "";
     file = fopen(b->path, "re");
     assert_non_null(file);
@@ -207,8 +207,8 @@ static void a_file_that_people_took_away_is_begun_anew(void **state)
     note(b, "second");
     wait_for(b, "second");
     assert_int_equal(unlink(away), 0);
-    audit_close(b->audit);
-    b->audit = NULL;
+    auditlog_close(b->auditlog);
+    b->auditlog = NULL;
 }
 
 static void limit_files(rlim_t bytes)
@@ -237,7 +237,7 @@ static void a_full_disk_costs_lines_which_are_counted(void **state)
     limit_files(RLIM_INFINITY);
     assert_non_null(strstr(told, "lines of the audit log are lost"));
     note(b, "again");
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     json_t *list = read_lines(b->path);
     assert_int_equal(json_array_size(list), 3);
     assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 1), "lost")), 1);
@@ -249,12 +249,12 @@ static void a_full_disk_costs_lines_which_are_counted(void **state)
 
 static void refuse(struct bench *b, const char *peer, const char *actor)
 {
-    struct audit_call call = call_about("");
+    struct auditlog_call call = call_about("");
     call.actor = actor;
     call.peer = peer;
     call.code = "UNAUTHENTICATED";
     call.why = "this coordinator wants a certificate";
-    audit_refusal(b->audit, &call);
+    auditlog_refusal(b->auditlog, &call);
 }
 
 struct told {
@@ -290,13 +290,13 @@ static void a_stranger_who_asks_on_and_on_pushes_nothing_out(void **state)
         (void)snprintf(peer, sizeof(peer), "ipv4:10.0.0.7:%d", 10000 + i);
         refuse(b, peer, "nobody");
     }
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     struct told told = told_in(b->path);
     assert_int_equal(told.lines, 1); /* of the calls nothing but the call */
     assert_int_equal(told.lost + told.more, 0);
     told = told_in(b->refused);
-    assert_int_equal(told.lines, AUDIT_EACH);
-    assert_int_equal(told.more, 5000 - AUDIT_EACH);
+    assert_int_equal(told.lines, AUDITLOG_EACH);
+    assert_int_equal(told.more, 5000 - AUDITLOG_EACH);
     assert_string_equal(told.of, "ipv4:10.0.0.7 nobody");
     struct stat stat_of;
     assert_int_equal(stat(b->refused, &stat_of), 0);
@@ -313,16 +313,16 @@ static void people_are_told_apart_from_strangers_of_their_address(void **state)
     refuse(b, "ipv6:[fd00::1]:4001", "viewer/bob");
     for (int i = 0; i < 20; i++)
         refuse(b, i % 2 ? "unix:uid=1000,pid=5" : "unix:uid=1000,pid=6", "viewer/eve@page");
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     const struct told told = told_in(b->refused);
-    assert_int_equal(told.lines, AUDIT_EACH + 1 + AUDIT_EACH);
+    assert_int_equal(told.lines, AUDITLOG_EACH + 1 + AUDITLOG_EACH);
     assert_int_equal(told.more, 90 + 10);
 }
 
 static void of_many_addresses_refusals_come_at_a_bounded_rate(void **state)
 {
     struct bench *b = *state;
-    enum { MANY = 2 * AUDIT_SOURCES };
+    enum { MANY = 2 * AUDITLOG_SOURCES };
     begin(b, 0);
     for (int i = 0; i < MANY; i++) {
         char peer[64];
@@ -330,10 +330,10 @@ static void of_many_addresses_refusals_come_at_a_bounded_rate(void **state)
         refuse(b, peer, "nobody");
     }
     note(b, "what is allowed is always told");
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     const struct told told = told_in(b->refused);
-    assert_int_equal(told.lines, AUDIT_REFUSALS);
-    assert_in_range(told.lost, 0, MANY - AUDIT_REFUSALS); /* what waits at the end isn't told */
+    assert_int_equal(told.lines, AUDITLOG_REFUSALS);
+    assert_in_range(told.lost, 0, MANY - AUDITLOG_REFUSALS); /* what waits at the end isn't told */
     assert_int_equal(told_in(b->path).lines, 1);
 }
 
@@ -347,13 +347,13 @@ static void the_process_is_told_a_few_refusals_a_minute(void **state)
     begin(b, 0);
     for (int i = 0; i < 500; i++)
         refuse(b, "ipv4:10.0.0.7:1", "nobody");
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     const ssize_t size = read(ends[0], text, sizeof(text) - 1);
     assert_true(size > 0);
     size_t lines = 0;
     for (ssize_t i = 0; i < size; i++)
         lines += text[i] == '\n';
-    assert_int_equal(lines, AUDIT_LOGGED);
+    assert_int_equal(lines, AUDITLOG_LOGGED);
     (void)close(ends[0]);
     (void)close(ends[1]);
 }
@@ -362,38 +362,38 @@ static void the_process_is_told_a_few_refusals_a_minute(void **state)
 static void calls_that_change_nothing_are_bounded_of_each_actor(void **state)
 {
     struct bench *b = *state;
-    struct audit_call renewal = call_about(""), wrong = call_about("j-none");
+    struct auditlog_call renewal = call_about(""), wrong = call_about("j-none");
     renewal.actor = "node/gpu-1";
     renewal.method = "Fleet/Renew";
     wrong.code = "NOT_FOUND";
     renewal.often = wrong.often = true;
     begin(b, 0);
     for (int i = 0; i < 1000; i++) {
-        audit_note(b->audit, &renewal);
-        audit_note(b->audit, &wrong);
+        auditlog_note(b->auditlog, &renewal);
+        auditlog_note(b->auditlog, &wrong);
     }
     for (int i = 0; i < 150; i++) /* what changes something is told each time */
         note(b, "j-1");
-    audit_close(b->audit);
+    auditlog_close(b->auditlog);
     const struct told told = told_in(b->path);
-    assert_int_equal(told.lines, 2 * AUDIT_EACH_CALLS + 150);
-    assert_int_equal(told.more, 2 * (1000 - AUDIT_EACH_CALLS));
+    assert_int_equal(told.lines, 2 * AUDITLOG_EACH_CALLS + 150);
+    assert_int_equal(told.more, 2 * (1000 - AUDITLOG_EACH_CALLS));
 }
 
 static void where_nothing_can_be_written_nothing_else_happens(void **state)
 {
     struct bench *b = *state;
-    const struct audit_call call = call_about("j-1");
+    const struct auditlog_call call = call_about("j-1");
     assert_int_equal(mkdir(b->path, 0700), 0);
     begin(b, 0);
     for (int i = 0; i < 20000; i++) /* more than the queue takes */
-        audit_note(b->audit, &call);
+        auditlog_note(b->auditlog, &call);
     assert_int_equal(rmdir(b->path), 0);
     note(b, "last");
-    audit_close(b->audit);
-    audit_note(NULL, &call);
-    audit_refusal(NULL, &call);
-    audit_close(NULL);
+    auditlog_close(b->auditlog);
+    auditlog_note(NULL, &call);
+    auditlog_refusal(NULL, &call);
+    auditlog_close(NULL);
 }
 
 int main(void)
