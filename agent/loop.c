@@ -282,12 +282,12 @@ static void take_probe(struct agent *agent, const Cairn__V1__Probe *order)
 }
 
 /* NULL: of a coordinator that says nothing of it. */
-static void take_pace(struct agent *agent, const Cairn__V1__AgentPace *pace)
+static void take_beat_interval(struct agent *agent, const Cairn__V1__AgentIntervals *intervals)
 {
-    const uint32_t beat_ms = pace ? pace->beat_ms : 0;
+    const uint32_t beat_ms = intervals ? intervals->beat_ms : 0;
     agent->beat_ms = beat_ms > BEAT_MAX_MS ? BEAT_MAX_MS : beat_ms;
-    if (pace)
-        link_set_spread(agent->link, pace->spread_ms);
+    if (intervals)
+        link_set_spread(agent->link, intervals->spread_ms);
 }
 
 static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
@@ -297,7 +297,7 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
         LOG_INFO(&agent->log, "welcomed by a coordinator of version %s",
                  order->welcome->coordinator_version);
         agent->formerly_count = 0;
-        take_pace(agent, order->welcome->pace);
+        take_beat_interval(agent, order->welcome->intervals);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_START:
         take_start(agent, order->start);
@@ -317,8 +317,8 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
     case CAIRN__V1__AGENT_ORDER__BODY_NOTICE:
         LOG_WARN(&agent->log, "the coordinator says: %.400s", order->notice->message);
         break;
-    case CAIRN__V1__AGENT_ORDER__BODY_PACE:
-        take_pace(agent, order->pace);
+    case CAIRN__V1__AGENT_ORDER__BODY_INTERVALS:
+        take_beat_interval(agent, order->intervals);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_PROBE:
         take_probe(agent, order->probe);

@@ -349,8 +349,8 @@ struct ckpt_read_options {
     /* Called while verifying, for each stretch of a file that was read and checked, with its bytes,
      * by the thread that did. It may sleep. false: no more is read, and the call returns ST_CLOSED.
      * May be NULL. */
-    bool (*pace)(void *arg, uint64_t bytes);
-    void *pace_arg;
+    bool (*throttle)(void *arg, uint64_t bytes);
+    void *throttle_arg;
 };
 
 /* Gets one line per finding, with file and place. */

@@ -311,19 +311,19 @@ struct burst {
     uint32_t messages; /* since then */
 };
 
-static void count_message(struct burst *pace)
+static void count_message(struct burst *burst)
 {
     const int64_t now_ns = clock_mono_ns();
-    if (now_ns - pace->since_ns > BUSY_NS)
-        *pace = (struct burst){ .since_ns = now_ns };
-    pace->messages++;
+    if (now_ns - burst->since_ns > BUSY_NS)
+        *burst = (struct burst){ .since_ns = now_ns };
+    burst->messages++;
 }
 
-static void nap(struct burst *pace)
+static void nap(struct burst *burst)
 {
     const struct timespec time = { .tv_nsec = NAP_NS };
     (void)nanosleep(&time, NULL);
-    *pace = (struct burst){ .since_ns = clock_mono_ns() };
+    *burst = (struct burst){ .since_ns = clock_mono_ns() };
 }
 
 static gpr_timespec until(int64_t mono_ns)
@@ -349,16 +349,16 @@ void *rpc_queue_run(void *queue)
 
 void rpc_queue_watch(grpc_completion_queue *queue, int64_t (*look)(void *self), void *self)
 {
-    struct burst pace = { 0 };
+    struct burst burst = { 0 };
     for (;;) {
-        const bool busy = pace.messages >= BUSY_MESSAGES;
+        const bool busy = burst.messages >= BUSY_MESSAGES;
         const int64_t due_ns = look(self);
         grpc_event event = grpc_completion_queue_next(
             queue, busy ? gpr_inf_past(GPR_CLOCK_MONOTONIC) : until(due_ns), NULL);
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return;
         if (event.type == GRPC_QUEUE_TIMEOUT && busy)
-            nap(&pace);
+            nap(&burst);
         if (event.type != GRPC_OP_COMPLETE)
             continue;
         struct rpc_tag *tag = event.tag;
@@ -366,6 +366,6 @@ void rpc_queue_watch(grpc_completion_queue *queue, int64_t (*look)(void *self), 
         const bool of_stream = tag->of_stream; /* the tag may be gone afterwards */
         tag->fn(tag, event.success != 0);
         if (of_stream)
-            count_message(&pace);
+            count_message(&burst);
     }
 }

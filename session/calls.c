@@ -209,7 +209,7 @@ enum status session_set_ready(struct session *session, const struct session_read
 void session_note_step(struct session *session, double step_ms)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    session_pace_note(&session->copies.pace.step_ms, step_ms);
+    session_copy_cost_note(&session->copies.copy_cost.step_ms, step_ms);
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
@@ -234,12 +234,12 @@ void session_note_audited(struct session *session, uint64_t step)
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
-struct session_pace session_pace(struct session *session)
+struct session_copy_cost session_copy_cost(struct session *session)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    const struct session_pace pace = session->copies.pace;
+    const struct session_copy_cost copy_cost = session->copies.copy_cost;
     (void)pthread_mutex_unlock(&session->mutex);
-    return pace;
+    return copy_cost;
 }
 
 void session_set_memory_every(struct session *session, uint64_t every)

@@ -41,9 +41,9 @@ struct session_copies {
     int file;
     int save; /* index of its record in the core; -1: it is a copy only */
     struct session_snapshot snapshot;
-    enum status status;       /* of the last snapshot */
-    int64_t stall_ns;         /* the step thread spent on it, so far */
-    struct session_pace pace; /* cost of snapshots */
+    enum status status;                 /* of the last snapshot */
+    int64_t stall_ns;                   /* the step thread spent on it, so far */
+    struct session_copy_cost copy_cost; /* cost of snapshots */
 
     /* Other contents of the folder, and what is known of them. */
     struct session_copy restored; /* what this generation began with; generation 0: nothing here */

@@ -40,7 +40,7 @@
 #include "common/status.h"
 #include "session/copies/copy_folder.h"
 #include "session/memory/budget.h"
-#include "session/memory/pace.h"
+#include "session/memory/copy_interval.h"
 
 struct session;
 
@@ -191,12 +191,12 @@ struct session_ready {
     uint64_t save_every;   /* saves at multiples of it, and at total_steps; 0: only at the end */
     uint64_t memory_every; /* copies in memory at multiples of it; 0: only those of saves */
     const char *memory_reason; /* why there are none, or fewer; NULL: as the job says; copied */
-    struct session_pace pace;  /* measurements of the generation before */
-    const char *pins;          /* complete; copied */
-    enum ckpt_level level;     /* of what is saved */
-    uint32_t threads;          /* encoder threads beside the saver */
-    bool differs;              /* saves may be differences to an earlier one */
-    bool object;               /* the store is S3 */
+    struct session_copy_cost copy_cost; /* measurements of the generation before */
+    const char *pins;                   /* complete; copied */
+    enum ckpt_level level;              /* of what is saved */
+    uint32_t threads;                   /* encoder threads beside the saver */
+    bool differs;                       /* saves may be differences to an earlier one */
+    bool object;                        /* the store is S3 */
     bool peers;     /* copies go to another node, by a thread that calls session_keep_newest */
     uint32_t wards; /* number of ranks whose copies come from other nodes */
     size_t ward_bytes_max;     /* as snapshot_bytes_max, of that rank of the job that has most */
@@ -230,7 +230,7 @@ void session_note_traffic(struct session *session, uint64_t sent_bytes, uint64_t
 void session_note_audited(struct session *session, uint64_t step);
 /* Returns the measured cost of copies and steps, which begins with that given to
  * session_set_ready. */
-struct session_pace session_pace(struct session *session);
+struct session_copy_cost session_copy_cost(struct session *session);
 /* Sets the interval of copies in memory, which must be the same on all ranks. Only where there are
  * copies; `every` must not be 0. */
 void session_set_memory_every(struct session *session, uint64_t every);

@@ -23,7 +23,7 @@ void session_copies_want(struct session *session, const struct session_budget *b
     copies->file_count = budget->files;
     copies->share_bytes = ready->snapshot_bytes_max;
     copies->peers_wait = ready->peers;
-    copies->pace = ready->pace;
+    copies->copy_cost = ready->copy_cost;
     session->fsm.memory_bytes = session_budget_copies(budget);
     /* With copies between saves, two files are for these copies. */
     session_fsm_files(&session->fsm, budget->files, ready->memory_every > 0 ? 1 : own);
@@ -132,7 +132,7 @@ static void count_stall(struct session *session, int64_t since_ns)
 /* Notes the stall, once the step thread is done with the snapshot. Under mutex. */
 static void note_stall(struct session_copies *copies)
 {
-    session_pace_note(&copies->pace.stall_ms, (double)copies->stall_ns / 1e6);
+    session_copy_cost_note(&copies->copy_cost.stall_ms, (double)copies->stall_ns / 1e6);
     copies->stall_ns = 0;
 }
 
@@ -274,8 +274,8 @@ static void copier_copy(struct session *session)
         copy_file_seal(file);
     }
     (void)pthread_mutex_lock(&session->mutex);
-    session_pace_note(&copies->pace.cpu_ms, (double)(clock_thread_ns() - cpu_ns) / 1e6);
-    session_pace_note(&copies->pace.busy_ms, (double)(clock_mono_ns() - begin_ns) / 1e6);
+    session_copy_cost_note(&copies->copy_cost.cpu_ms, (double)(clock_thread_ns() - cpu_ns) / 1e6);
+    session_copy_cost_note(&copies->copy_cost.busy_ms, (double)(clock_mono_ns() - begin_ns) / 1e6);
     snapshot_end(session, st);
     (void)pthread_mutex_unlock(&session->mutex);
     if (st == ST_OK)

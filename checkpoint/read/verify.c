@@ -316,10 +316,10 @@ static const struct ckpt_place *part_place(const void *arg, size_t number)
 }
 
 /* Tells the caller's options that bytes were read. False: all threads stop. */
-static bool keep_pace(struct verifier *v, uint64_t bytes)
+static bool keep_throttle(struct verifier *v, uint64_t bytes)
 {
-    if (v->options == NULL || v->options->pace == NULL ||
-        v->options->pace(v->options->pace_arg, bytes))
+    if (v->options == NULL || v->options->throttle == NULL ||
+        v->options->throttle(v->options->throttle_arg, bytes))
         return true;
     (void)pthread_mutex_lock(&v->lock);
     if (v->failed == ST_OK)
@@ -357,7 +357,7 @@ static void verify_parts(void *arg, uint32_t number)
         if (st == ST_OK && part->chunk)
             decode_part(v, i, cursor, raw);
         ckpt_crew_progress(v->options, &v->lock, &v->done);
-        if (!keep_pace(v, part->place.reference.size))
+        if (!keep_throttle(v, part->place.reference.size))
             return;
     }
 }

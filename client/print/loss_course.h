@@ -1,6 +1,6 @@
 /*
  * What `cairn watch` knows of a job's course: losses for the sparkline. Speed and time left are the
- * coordinator's (server/pace).
+ * coordinator's (server/throughput).
  */
 #pragma once
 

@@ -101,7 +101,7 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
 }
 
 /* Draws the speed, a mean of many steps: one tells little. */
-static enum status draw_pace(const Cairn__V1__Job *job, size_t width, struct buf *out)
+static enum status draw_throughput(const Cairn__V1__Job *job, size_t width, struct buf *out)
 {
     char speed[128], mfu[32];
     if (!isfinite(job->throughput) || !isfinite(job->step_ms))
@@ -132,7 +132,7 @@ static enum status draw_numbers(const struct watch *watch, size_t width, struct 
         st = buf_printf(out, "  accuracy %.4f", watch->job->accuracy);
     if (st == ST_OK)
         st = buf_append_text(out, "\n");
-    return st == ST_OK ? draw_pace(watch->job, width, out) : st;
+    return st == ST_OK ? draw_throughput(watch->job, width, out) : st;
 }
 
 static enum status draw_saves(const struct watch *watch, struct buf *out)

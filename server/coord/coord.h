@@ -33,8 +33,8 @@
 #include "server/jobfsm/inspect/blocked.h"
 #include "server/jobfsm/jobfsm.h"
 #include "server/journal/journal.h"
-#include "server/pace/pace.h"
 #include "server/store/task.h"
+#include "server/throughput/throughput.h"
 
 struct coord;
 struct coord_job;
@@ -200,7 +200,7 @@ struct coord_job {
     double loss, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
-    struct pace pace;
+    struct throughput throughput;
     double step_flops; /* operations of a step, as workers say it; 0: not known */
     /* Copies in memory, as the workers of that generation report them; 0: nothing was said yet. */
     struct coord_copies {
@@ -541,9 +541,9 @@ bool coord_nodes_apart(const struct coord *coord, const char *a, const char *b);
 void coord_check(struct coord *coord);
 
 const struct coord_options *coord_options(const struct coord *coord);
-/* Return what a job's pace says (server/pace); NaN: it isn't known. coord_step_ms: a plain step;
- * coord_part_ms: a part of one. */
-#define COORD_PARTS 6 /* of PACE_PARTS */
+/* Return what a job's throughput says (server/throughput); NaN: it isn't known. coord_step_ms: a
+ * plain step; coord_part_ms: a part of one. */
+#define COORD_PARTS 6 /* of THROUGHPUT_PARTS */
 const char *coord_part_name(uint32_t part);
 double coord_part_ms(const struct coord_job *job, uint32_t part);
 double coord_step_ms(const struct coord_job *job);

@@ -16,10 +16,11 @@
 #include "server/coord/record.h"
 #include "server/jobfsm/persist.h"
 
-/* The number of newest rows that tell the pace (server/pace/pace.h). Of a job that goes on, all
- * that may count are read; of one that has ended, those that its last pace is told by. */
+/* The number of newest rows that tell the throughput (server/throughput/throughput.h). Of a job
+ * that goes on, all that may count are read; of one that has ended, those that its last
+ * throughput is told by. */
 #define ROWS_LIVE 1000
-#define ROWS_OVER (2 * PACE_WINDOW)
+#define ROWS_OVER (2 * THROUGHPUT_WINDOW)
 
 struct load {
     struct coord *coord;
@@ -211,7 +212,7 @@ static bool load_report(void *arg, uint32_t rank, const void *report, size_t siz
     return true;
 }
 
-/* The newest row tells loss and pace until the next one comes. */
+/* The newest row tells loss and throughput until the next one comes. */
 static bool load_metric(void *arg, uint64_t step, const void *data, size_t size)
 {
     struct coord_job *job = arg;

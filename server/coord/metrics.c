@@ -38,28 +38,29 @@ const char *coord_part_name(uint32_t part)
 
 double coord_part_ms(const struct coord_job *job, uint32_t part)
 {
-    return pace_part_ms(&job->pace, part);
+    return throughput_part_ms(&job->throughput, part);
 }
 
 double coord_step_ms(const struct coord_job *job)
 {
-    return pace_step_ms(&job->pace);
+    return throughput_step_ms(&job->throughput);
 }
 
-static void note_pace(struct coord_job *job, const Cairn__V1__MetricRow *row)
+static void note_throughput(struct coord_job *job, const Cairn__V1__MetricRow *row)
 {
-    struct pace_row said = { .generation = row->generation,
-                             .step = row->step,
-                             .wall_ms = row->wall_ms,
-                             .step_ms = row->step_ms,
-                             .evaluated = row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL };
+    struct throughput_row said = { .generation = row->generation,
+                                   .step = row->step,
+                                   .wall_ms = row->wall_ms,
+                                   .step_ms = row->step_ms,
+                                   .evaluated =
+                                       row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL };
     for (size_t i = 0; i < row->n_phases; i++) {
         for (uint32_t p = 0; p < COORD_PARTS; p++) {
             if (strcmp(row->phases[i]->name, parts[p]) == 0)
                 said.part_ms[p] = row->phases[i]->ms;
         }
     }
-    pace_add(&job->pace, &said);
+    throughput_add(&job->throughput, &said);
 }
 
 bool coord_is_text(const struct coord_job *job)
@@ -69,7 +70,7 @@ bool coord_is_text(const struct coord_job *job)
 
 double coord_throughput(const struct coord_job *job)
 {
-    const double ms = pace_average_ms(&job->pace);
+    const double ms = throughput_average_ms(&job->throughput);
     if (job->unreadable[0] || !(ms > 0)) /* what its file would say */
         return (double)NAN;
     const double samples = (double)job->spec->train.global_batch;
@@ -85,13 +86,13 @@ double coord_eta_s(const struct coord_job *job, uint64_t step)
         return (double)NAN;
     if (job->spec->data.eval.format != JOBSPEC_FORMAT_NONE &&
         jobspec_duration_steps(&job->spec->eval_every, m->steps_per_epoch, &every) == ST_OK)
-        evals = pace_evals_left(step, m->total_steps, every);
-    return pace_left_ms(&job->pace, m->total_steps - step, evals) / 1e3;
+        evals = throughput_evals_left(step, m->total_steps, every);
+    return throughput_left_ms(&job->throughput, m->total_steps - step, evals) / 1e3;
 }
 
 void coord_show_row(struct coord_job *job, uint64_t step, const Cairn__V1__MetricRow *row)
 {
-    note_pace(job, row);
+    note_throughput(job, row);
     job->metric_step = step;
     job->loss = (double)row->loss;
     if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {

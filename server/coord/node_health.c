@@ -297,7 +297,7 @@ static size_t count_agents(const struct coord *coord)
     return count;
 }
 
-void coord_pace_set(struct coord *coord)
+void coord_beat_interval_set(struct coord *coord)
 {
     const struct coord_options *options = &coord->options;
     const int64_t beat_ms = options->beat_ms ? options->beat_ms : COORD_BEAT_MS;

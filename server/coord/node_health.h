@@ -31,7 +31,7 @@ bool coord_netpaths_open(const struct coord *coord, const struct coord_job *job)
 bool coord_has_node(const struct coord_job *job, const char *node);
 
 /* Sets how often agents beat, and when they are silent, by how many there are. */
-void coord_pace_set(struct coord *coord);
+void coord_beat_interval_set(struct coord *coord);
 /* Returns the time over which agents and trainers spread what they do when their streams were lost.
  * It is about to be told to one of them, and none is judged sooner. */
 uint32_t coord_tell_spread(struct coord *coord);

@@ -100,17 +100,17 @@ enum status coord_log_request(struct coord *coord, const char *node_name,
     return ST_OK;
 }
 
-void coord_send_pace(struct coord *coord, struct coord_conn *conn, bool welcome)
+void coord_send_beat_interval(struct coord *coord, struct coord_conn *conn, bool welcome)
 {
-    Cairn__V1__AgentPace pace = CAIRN__V1__AGENT_PACE__INIT;
+    Cairn__V1__AgentIntervals intervals = CAIRN__V1__AGENT_INTERVALS__INIT;
     Cairn__V1__AgentWelcome text = CAIRN__V1__AGENT_WELCOME__INIT;
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
-    pace.beat_ms = (uint32_t)coord->beat_ms;
-    pace.spread_ms = coord_tell_spread(coord);
+    intervals.beat_ms = (uint32_t)coord->beat_ms;
+    intervals.spread_ms = coord_tell_spread(coord);
     text.coordinator_version = CAIRN_VERSION;
-    text.pace = &pace;
-    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_PACE;
-    order.pace = &pace;
+    text.intervals = &intervals;
+    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_INTERVALS;
+    order.intervals = &intervals;
     if (welcome) {
         order.body_case = CAIRN__V1__AGENT_ORDER__BODY_WELCOME;
         order.welcome = &text;

@@ -20,7 +20,7 @@ void coord_hold_slot(struct coord *coord, struct coord_job *job, uint32_t rank);
 void coord_send_end(struct coord *coord, struct coord_job *job, uint32_t rank);
 void coord_send_end_of(struct coord *coord, struct coord_conn *conn, Cairn__V1__TrainerRef *ref);
 /* Tells an agent how often to beat: in a welcome, or because that has changed. */
-void coord_send_pace(struct coord *coord, struct coord_conn *conn, bool welcome);
+void coord_send_beat_interval(struct coord *coord, struct coord_conn *conn, bool welcome);
 /* Asks the agent of `who` whether it reaches that of `whom`. The order's id, and what it says of a
  * measurement, are in `probe`. */
 void coord_send_probe(struct coord *coord, const struct coord_node *who,

@@ -44,7 +44,7 @@ double coord_mfu(const struct coord_job *job)
             return (double)NAN;
         peak_flops += told->peak_flops;
     }
-    return pace_mfu(&job->pace, m->generation, job->step_flops, peak_flops);
+    return throughput_mfu(&job->throughput, m->generation, job->step_flops, peak_flops);
 }
 
 /* ---- what agents see ---- */

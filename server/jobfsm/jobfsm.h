@@ -322,11 +322,11 @@ struct fsm {
     struct fsm_fault candidate; /* the best cause so far */
     uint64_t replay_until;      /* finished steps that are being repeated */
     int64_t step_at;            /* when step_max rose last */
-    int64_t paced_at;           /* when it was looked at last for the pace of steps; 0: never */
-    uint64_t paced_step;        /* step_max at that time */
+    int64_t step_noted_at;      /* when it was looked at last for the time of steps; 0: never */
+    uint64_t step_noted;        /* step_max at that time */
     double step_ms;             /* moving average; 0: unknown */
     double usual_step_ms;       /* like step_ms, but no single long stall counts in full */
-    struct fsm_pace pace[FSM_PHASES_MAX];
+    struct fsm_phase_times phase_times[FSM_PHASES_MAX];
 };
 
 /* ---- lifecycle ---- */

@@ -23,7 +23,7 @@
 #define FSM_SUSPECTS_MAX  8  /* nodes that read damage where there is none */
 #define FSM_PHASE_BYTES   32 /* of a phase's name, with the NUL */
 #define FSM_PHASES_MAX    16 /* phases with a statistic */
-#define FSM_GAPS          9  /* observations of a phase's pace */
+#define FSM_GAPS          9  /* observations of a phase's times */
 #define FSM_CATALOG_MAX   65536
 
 /* ---- the job ---- */
@@ -281,8 +281,8 @@ struct fsm_rank {
     enum fsm_worker worker;            /* at the end of the last event about it (moves.h) */
 };
 
-/* The pace of a phase: times between two rises of a counter in it. */
-struct fsm_pace {
+/* The times of a phase: those between two rises of a counter in it. */
+struct fsm_phase_times {
     char phase[FSM_PHASE_BYTES];
     int64_t gap_ms[FSM_GAPS]; /* a ring */
     uint32_t count, next;

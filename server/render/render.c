@@ -479,8 +479,8 @@ static bool add_phase(const struct coord_job *job, uint32_t part, Cairn__V1__Job
     return true;
 }
 
-/* Adds the pace, after add_scalars. */
-static bool add_pace(const struct coord_job *job, Cairn__V1__Job *out)
+/* Adds the throughput, after add_scalars. */
+static bool add_throughput(const struct coord_job *job, Cairn__V1__Job *out)
 {
     out->step_ms = coord_step_ms(job);
     out->phases = calloc(COORD_PARTS, sizeof(void *));
@@ -566,7 +566,7 @@ Cairn__V1__Job *render_job(const struct coord *coord, struct coord_job *job, siz
     size_t end = job->m.catalog_count;
     bool ok = add_checkpoints(job, ckpts_max, &end, &out->n_checkpoints, &out->checkpoints) &&
               add_workers(job, out) && add_spares(job, out) && add_lost(job, out) &&
-              add_plan(job, out) && add_pace(job, out);
+              add_plan(job, out) && add_throughput(job, out);
     if (ok)
         return out;
     cairn__v1__job__free_unpacked(out, NULL);

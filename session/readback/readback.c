@@ -1,5 +1,5 @@
 /*
- * The reading thread, and its pace.
+ * The reading thread, and its throttle.
  *
  *     waiting -> reading   [run_orders]     an order came
  *     reading -> waiting   [read_files]     all its files are read, or one can't be: news
@@ -84,7 +84,7 @@ static bool goes_on(void *arg)
 
 /* Callback of ckpt_read_options: sleeps until the elapsed part of spread_ms equals the part of the
  * bytes that was read. */
-static bool keep_pace(void *arg, uint64_t bytes)
+static bool keep_throttle(void *arg, uint64_t bytes)
 {
     struct reading *r = arg;
     const struct readback_options *o = &r->readback->options;
@@ -115,7 +115,7 @@ static void note_finding(void *arg, const char *line)
 static enum status read_files(struct reading *r)
 {
     const struct readback_order *order = &r->order;
-    const struct ckpt_read_options options = { .pace = keep_pace, .pace_arg = r };
+    const struct ckpt_read_options options = { .throttle = keep_throttle, .throttle_arg = r };
     enum status st = ST_OK;
     r->io = *r->readback->options.io;
     r->io.waiting = goes_on;

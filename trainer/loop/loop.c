@@ -12,7 +12,7 @@
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/flips.h"
 #include "trainer/loop/step.h"
-#include "trainer/state/copy_pace.h"
+#include "trainer/state/copy_interval.h"
 #include "trainer/update/schedule.h"
 
 #define SAVE_RETRY_MS 1000  /* between two tries of a last save that found the store full */
@@ -296,16 +296,16 @@ static void add_phases(const struct loop *l, struct session_row *row)
 
 /* Agrees how often copies are taken. All ranks come here after the same steps, each with its own
  * measurements. */
-static enum status pace_copies(struct loop *l, double step_ms)
+static enum status revise_copy_interval(struct loop *l, double step_ms)
 {
     struct session *session = l->options.session;
     uint32_t every = 0;
     session_note_step(session, step_ms);
-    if (!session_pace_revises(l->options.step, l->step) || l->step >= l->end)
+    if (!session_copy_interval_revises(l->options.step, l->step) || l->step >= l->end)
         return ST_OK;
-    const struct session_pace pace = session_pace(session);
+    const struct session_copy_cost copy_cost = session_copy_cost(session);
     progress_phase(l->progress, PHASE_SAVE);
-    enum status st = copy_pace_agree(l->worker, session_pace_every(&pace), &every);
+    enum status st = copy_interval_agree(l->worker, session_copy_interval(&copy_cost), &every);
     if (st != ST_OK)
         return loop_fail(l, st, "agreeing how often copies in memory are taken");
     session_set_memory_every(session, every);
@@ -428,8 +428,8 @@ static enum status one_step(struct loop *l)
     st = end_step(l, &row);
     if (st == ST_OK) /* before it is saved; the resume point is true already */
         st = compare_replicas(l, false);
-    if (st == ST_OK && l->options.paced)
-        st = pace_copies(l, row.step_ms);
+    if (st == ST_OK && l->options.adapts_interval)
+        st = revise_copy_interval(l, row.step_ms);
     return st == ST_OK ? save_if_due(l) : st;
 }
 

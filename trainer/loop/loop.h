@@ -24,7 +24,7 @@
  *     after it, before the row is out      k       cannot end there
  *     as the ranks' states are compared    k       save
  *     as ranks agree how often copies are  k       save
- *       taken (session/memory/pace.h)
+ *       taken (session/memory/copy_interval.h)
  *     as the snapshot of k is begun        k       save
  *     while the last save, of k, is        k       save
  *       waited for
@@ -64,7 +64,7 @@ void loop_resume_point_merge(struct loop_resume_point *resume,
 struct loop_options {
     struct worker *worker;
     struct session *session; /* NULL: without a coordinator; then nothing is saved */
-    bool paced; /* with a session: how often copies are taken follows from what they cost */
+    bool adapts_interval;    /* with a session: their cost decides how often copies are taken */
     const struct state_beside *beside; /* with a session; what goes into its saves */
     uint64_t step;                     /* finished already */
     uint64_t stop_at;                  /* finished steps to stop at; 0: the job's end */

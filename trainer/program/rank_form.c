@@ -8,7 +8,7 @@
 #include "common/fault.h"
 #include "trainer/loop/step.h"
 #include "trainer/program/rank_parts.h"
-#include "trainer/state/copy_pace.h"
+#include "trainer/state/copy_interval.h"
 #include "trainer/state/copy_restore.h"
 #include "trainer/state/partners.h"
 #include "trainer/state/state.h"
@@ -343,26 +343,26 @@ enum status rank_get_warm(struct rank *r)
  * how often they are taken. */
 static enum status choose_copies(struct rank *r, struct session_ready *ready)
 {
-    const struct copy_pace_options options = { .worker = r->worker,
-                                               .assignment = &r->assignment,
-                                               .copies = r->options->copies };
+    const struct copy_interval_options options = { .worker = r->worker,
+                                                   .assignment = &r->assignment,
+                                                   .copies = r->options->copies };
     const int64_t every = r->job->checkpoint.memory_every;
-    ready->pace = r->pace;
+    ready->copy_cost = r->copy_cost;
     ready->memory_reason = r->lack == SESSION_LACK_NOTHING ? r->no_copies.text : r->lacks.text;
-    r->paces_copies = false;
+    r->adapts_copy_interval = false;
     if (every != JOBSPEC_EVERY_AUTO) {
         ready->memory_every = r->lack < SESSION_LACK_EVERY ? (uint64_t)every : 0;
         reason_set(&r->no_copies, "%s", every == 0 ? "checkpoint.memory_every: none" : "");
         return ST_OK;
     }
-    enum status st = copy_pace_choose(&options, ready, &r->no_copies);
+    enum status st = copy_interval_choose(&options, ready, &r->no_copies);
     if (st != ST_OK) {
         reason_set(&r->reason, "agreeing how often copies in memory are taken: %s",
                    status_string(st));
         return st;
     }
-    r->paces_copies = ready->memory_every > 0;
-    if (!r->paces_copies && r->no_copies.text[0] != '\0')
+    r->adapts_copy_interval = ready->memory_every > 0;
+    if (!r->adapts_copy_interval && r->no_copies.text[0] != '\0')
         LOG_INFO(r->log, "no copies in memory between saves: %s", r->no_copies.text);
     return ST_OK;
 }

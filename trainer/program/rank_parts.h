@@ -77,7 +77,7 @@ struct rank {
     struct session_parked kept;      /* the state that it has */
     struct loop_resume_point resume; /* of kept.step */
     struct rank_rows rows;
-    struct session_pace pace; /* cost of copies and steps */
+    struct session_copy_cost copy_cost; /* cost of copies and steps */
     struct rank_peak peak;
     bool goes_on;    /* the process was in a generation before */
     uint32_t number; /* of the worker; its rank is in the assignment */
@@ -96,13 +96,13 @@ struct rank {
     size_t ward_bytes;        /* with partners: of the largest share of any rank */
     struct copy_exchange *exchange;
     struct buf pins;
-    bool paces_copies;       /* how often they are taken follows from what they cost */
-    struct reason no_copies; /* why there are none between saves */
-    enum session_lack lack;  /* extras that there is no memory for */
-    struct reason lacks;     /* ... in words */
-    bool at_store;           /* a failure now is one of the checkpoint store */
-    bool of_node;            /* the failure is one of this node's device, files or rights */
-    uint32_t damaged;        /* 1 + the file of the checkpoint that read damaged; 0: none */
+    bool adapts_copy_interval; /* how often they are taken follows from what they cost */
+    struct reason no_copies;   /* why there are none between saves */
+    enum session_lack lack;    /* extras that there is no memory for */
+    struct reason lacks;       /* ... in words */
+    bool at_store;             /* a failure now is one of the checkpoint store */
+    bool of_node;              /* the failure is one of this node's device, files or rights */
+    uint32_t damaged;          /* 1 + the file of the checkpoint that read damaged; 0: none */
     uint32_t blamed; /* 1 + the rank whose state came damaged, or that computed wrongly; 0: none */
     uint64_t good_step; /* ... up to which nothing was wrong */
     struct reason reason;

@@ -100,7 +100,7 @@ static enum status train(struct rank *r, int *out_code)
                                    .pins = r->pins.data };
     struct loop_options loop = { .worker = r->worker,
                                  .session = r->session,
-                                 .paced = r->paces_copies,
+                                 .adapts_interval = r->adapts_copy_interval,
                                  .beside = &beside,
                                  .step = r->progress.step,
                                  .resume = &r->resume,
@@ -115,7 +115,7 @@ static enum status train(struct rank *r, int *out_code)
     tell_rows(r);
     rank_start_exchange(r);
     enum status st = loop_run(&loop, &end, &r->reason);
-    r->pace = session_pace(r->session);
+    r->copy_cost = session_copy_cost(r->session);
     r->kept.step = r->resume.step;
     r->kept.complete = r->resume.complete && rank_may_keep(r);
     if (r->resume.step != first)

@@ -12,7 +12,7 @@
 #include "common/limits.h"
 #include "common/paths.h"
 #include "session/memory/budget.h"
-#include "session/memory/pace.h"
+#include "session/memory/copy_interval.h"
 #include "session/memory/room.h"
 #include "trainer/device/device.h"
 #include "trainer/standalone/preview_data.h"
@@ -281,7 +281,7 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
                               why.text);
         }
         (void)snprintf(often, sizeof(often), "as often as they take %.1f %% of the time at most",
-                       100 * SESSION_PACE_SHARE);
+                       100 * SESSION_COPY_COST_SHARE);
     } else {
         const enum status st = session_budget(wish, &budget);
         CHECK(st == ST_OK); /* print_saving has refused what isn't held */

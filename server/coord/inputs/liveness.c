@@ -78,17 +78,17 @@ static void set_silent(struct coord *coord, struct coord_node *node)
 /* ---- beats ---- */
 
 /* Called when an agent has come: there may be so many now that they are to beat less often. */
-void coord_pace_changed(struct coord *coord)
+void coord_beat_interval_changed(struct coord *coord)
 {
     const int64_t was = coord->beat_ms;
-    coord_pace_set(coord);
+    coord_beat_interval_set(coord);
     if (coord->beat_ms == was)
         return;
     LOG_INFO(coord->options.log, "agents beat every %.1f s now, and are silent after %.1f s",
              (double)coord->beat_ms / 1000.0, (double)coord->lost_ms / 1000.0);
     for (size_t i = 0; i < coord->node_count; i++) {
         if (coord->nodes[i]->conn)
-            coord_send_pace(coord, coord->nodes[i]->conn, false);
+            coord_send_beat_interval(coord, coord->nodes[i]->conn, false);
         coord_node_moved(coord, coord->nodes[i]);
     }
     for (size_t i = 0; i < coord->live.count; i++) {

@@ -4,7 +4,7 @@
 #include "server/coord/state.h"
 
 void coord_note_heard(struct coord *coord, struct coord_node *node);
-void coord_pace_changed(struct coord *coord); /* by another agent that has come */
+void coord_beat_interval_changed(struct coord *coord); /* by another agent that has come */
 /* Takes what an agent says of a probe; server/coord/inputs/probe_results.c calls it, too. */
 void coord_take_probed(struct coord *coord, const struct coord_node *from,
                        const Cairn__V1__ProbeResult *result);

@@ -24,7 +24,7 @@ enum status coord_reader_new(const struct coord_options *options, struct coord *
     if (coord->options.hang_ms == 0)
         coord->options.hang_ms = 30000;
     coord->started_at = coord_now(coord);
-    coord_pace_set(coord);
+    coord_beat_interval_set(coord);
     coord->promised_at = coord->left_at = coord->tidy_at = INT64_MAX;
     *out = coord;
     return ST_OK;

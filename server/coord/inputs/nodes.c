@@ -273,8 +273,8 @@ static void agent_hello(struct coord *coord, struct coord_conn *conn,
     if (!node->known) /* its first one since the start */
         coord->hello_at = coord_now(coord);
     const bool renewed = take_seat(coord, conn, node, hello);
-    coord_pace_changed(coord);
-    coord_send_pace(coord, conn, true);
+    coord_beat_interval_changed(coord);
+    coord_send_beat_interval(coord, conn, true);
     coord_netpaths_hello(coord, node, hello);
     coord_take_clock(coord, node, hello->wall_ms);
     take_trouble(coord, node, hello->trouble);

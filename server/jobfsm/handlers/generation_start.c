@@ -90,7 +90,7 @@ static void form_generation(struct fsm_ctx *t)
     m->awaits_saves_at = 0;
     m->progress_at = t->now;
     m->replay_until = m->step_max;
-    m->step_at = m->paced_at = 0;
+    m->step_at = m->step_noted_at = 0;
     m->stepped_at = 0;
     m->due.passes = 0;
     for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)

@@ -1,6 +1,6 @@
 /*
- * The pace of workers: what they say of their progress, how long steps take, and how long the same
- * phase may take without any sign. Who is silent: server/jobfsm/handlers/liveness.c.
+ * The progress of workers: what they say of their progress, how long steps take, and how long the
+ * same phase may take without any sign. Who is silent: server/jobfsm/handlers/liveness.c.
  */
 #include "server/jobfsm/handlers/progress.h"
 
@@ -14,18 +14,18 @@
 #include "server/jobfsm/spares.h"
 #include "server/jobfsm/state.h"
 
-#define PACE_MS   500 /* a beat */
-#define GAPS_FEW  3
-#define STEP_RISE 4 /* a step counts as so many times as long as usual, at most */
+#define STEP_TIME_MS 500 /* a beat */
+#define GAPS_FEW     3
+#define STEP_RISE    4 /* a step counts as so many times as long as usual, at most */
 
-/* Finds the pace of the phase, perhaps a new one; NULL: there are too many phases. */
-static struct fsm_pace *find_pace(struct fsm *m, const char *phase)
+/* Finds the times of the phase, perhaps new ones; NULL: there are too many phases. */
+static struct fsm_phase_times *find_phase_times(struct fsm *m, const char *phase)
 {
     for (int i = 0; i < FSM_PHASES_MAX; i++) {
-        if (m->pace[i].count == 0)
-            fsm_text(m->pace[i].phase, FSM_PHASE_BYTES, phase);
-        if (strcmp(m->pace[i].phase, phase) == 0)
-            return &m->pace[i];
+        if (m->phase_times[i].count == 0)
+            fsm_text(m->phase_times[i].phase, FSM_PHASE_BYTES, phase);
+        if (strcmp(m->phase_times[i].phase, phase) == 0)
+            return &m->phase_times[i];
     }
     return NULL;
 }
@@ -40,13 +40,13 @@ static int compare_ms(const void *a, const void *b)
 int64_t fsm_hang_ms(const struct fsm *m, const char *phase)
 {
     for (int i = 0; i < FSM_PHASES_MAX; i++) {
-        const struct fsm_pace *pace = &m->pace[i];
-        if (pace->count == 0 || strcmp(pace->phase, phase) != 0)
+        const struct fsm_phase_times *phase_times = &m->phase_times[i];
+        if (phase_times->count == 0 || strcmp(phase_times->phase, phase) != 0)
             continue;
         int64_t sorted[FSM_GAPS];
-        CHECK(pace->count <= FSM_GAPS);
-        size_t count = pace->count;
-        memcpy(sorted, pace->gap_ms, count * sizeof(sorted[0]));
+        CHECK(phase_times->count <= FSM_GAPS);
+        size_t count = phase_times->count;
+        memcpy(sorted, phase_times->gap_ms, count * sizeof(sorted[0]));
         qsort(sorted, count, sizeof(sorted[0]), compare_ms);
         int64_t limit = 10 * sorted[(count - 1) / 2];
         if (count < GAPS_FEW && limit > 2 * m->config.hang_ms)
@@ -59,15 +59,15 @@ int64_t fsm_hang_ms(const struct fsm *m, const char *phase)
 /* Notes a gap. All ranks stand still together: that is one observation, not one of each. */
 static void note_gap(struct fsm *m, const char *phase, int64_t gap_ms, int64_t now)
 {
-    struct fsm_pace *pace = find_pace(m, phase);
-    if (!pace || (pace->count > 0 && now - gap_ms < pace->noted_at))
+    struct fsm_phase_times *phase_times = find_phase_times(m, phase);
+    if (!phase_times || (phase_times->count > 0 && now - gap_ms < phase_times->noted_at))
         return;
-    pace->noted_at = now;
-    CHECK(pace->next < FSM_GAPS);
-    pace->gap_ms[pace->next] = gap_ms;
-    pace->next = (pace->next + 1) % FSM_GAPS;
-    if (pace->count < FSM_GAPS)
-        pace->count++;
+    phase_times->noted_at = now;
+    CHECK(phase_times->next < FSM_GAPS);
+    phase_times->gap_ms[phase_times->next] = gap_ms;
+    phase_times->next = (phase_times->next + 1) % FSM_GAPS;
+    if (phase_times->count < FSM_GAPS)
+        phase_times->count++;
 }
 
 /* Returns the most that the first step time counts, as it may be a stall: what is waited for by it
@@ -77,21 +77,21 @@ static double first_most(const struct fsm *m)
     return (double)m->config.hang_ms / FSM_PARK_STEPS;
 }
 
-/* Notes how long steps take, from times that are PACE_MS apart at least: two ranks that report two
- * steps a millisecond apart say nothing about it. */
-static void note_pace(struct fsm *m, int64_t now, uint64_t step)
+/* Notes how long steps take, from times that are STEP_TIME_MS apart at least: two ranks that report
+ * two steps a millisecond apart say nothing about it. */
+static void note_step_time(struct fsm *m, int64_t now, uint64_t step)
 {
-    if (m->paced_at != 0 && now - m->paced_at < PACE_MS)
+    if (m->step_noted_at != 0 && now - m->step_noted_at < STEP_TIME_MS)
         return;
-    if (m->paced_at != 0 && step > m->paced_step) {
-        const double each = (double)(now - m->paced_at) / (double)(step - m->paced_step);
+    if (m->step_noted_at != 0 && step > m->step_noted) {
+        const double each = (double)(now - m->step_noted_at) / (double)(step - m->step_noted);
         const double most = m->usual_step_ms > 0 ? STEP_RISE * m->usual_step_ms : first_most(m);
         const double usual = each > most ? most : each;
         m->step_ms = m->step_ms > 0 ? 0.7 * m->step_ms + 0.3 * each : each;
         m->usual_step_ms = m->usual_step_ms > 0 ? 0.7 * m->usual_step_ms + 0.3 * usual : usual;
     }
-    m->paced_at = now;
-    m->paced_step = step;
+    m->step_noted_at = now;
+    m->step_noted = step;
 }
 
 /* Notes that a step was finite when it was computed again from the same bits: a machine was at
@@ -117,7 +117,7 @@ static void note_finite(struct fsm_ctx *t, uint64_t step)
 static void note_step(struct fsm_ctx *t, uint64_t step)
 {
     struct fsm *m = t->m;
-    note_pace(m, t->now, step);
+    note_step_time(m, t->now, step);
     note_finite(t, step);
     m->step_at = t->now;
     fsm_note_reached(t, step);

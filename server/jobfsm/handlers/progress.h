@@ -1,4 +1,4 @@
-/* The pace of workers: what they say of their progress, and how long a phase may take. */
+/* The progress of workers: what they say of their progress, and how long a phase may take. */
 #pragma once
 
 #include "server/jobfsm/ctx.h"

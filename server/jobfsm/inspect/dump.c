@@ -51,7 +51,7 @@ static const struct moment moments[] = {
     TIME(retry_at),
     TIME(window_until),
     TIME(step_at),
-    TIME(paced_at),
+    TIME(step_noted_at),
     TIME(balance.replaced_at),
 };
 
@@ -93,7 +93,7 @@ static const struct json_field fields[] = {
     MEMBER(base_refused, BOOLEAN),
     MEMBER(store_away, BOOLEAN),
     MEMBER(replay_until, U64),
-    MEMBER(paced_step, U64),
+    MEMBER(step_noted, U64),
     MEMBER(step_ms, DOUBLE),
     MEMBER(usual_step_ms, DOUBLE),
     MEMBER(config.ranks, U32),

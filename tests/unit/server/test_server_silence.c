@@ -297,9 +297,11 @@ static void how_long_a_hang_was_waited_for_is_not_usual(void **state)
     b->now += 3000;
     bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
-    const uint32_t before = b->m.pace[0].count + b->m.pace[1].count + b->m.pace[2].count;
+    const uint32_t before =
+        b->m.phase_times[0].count + b->m.phase_times[1].count + b->m.phase_times[2].count;
     bench_counter(b, 0, 1, "save", 7);
-    assert_int_equal(b->m.pace[0].count + b->m.pace[1].count + b->m.pace[2].count, before);
+    assert_int_equal(
+        b->m.phase_times[0].count + b->m.phase_times[1].count + b->m.phase_times[2].count, before);
 }
 
 /* Two ranks are heard, and get no further. */

@@ -352,8 +352,9 @@ static void a_copy_is_kept_for_another_node_while_training_goes_on(void **state)
     session_keep_end(w->session);
     assert_int_equal(session_keep_newest(w->session, 12, &first), ST_STALE);
     session_note_step(w->session, 80);
-    const struct session_pace pace = session_pace(w->session);
-    assert_true(pace.step_ms == 80 && pace.stall_ms > 0 && pace.cpu_ms > 0 && pace.busy_ms > 0);
+    const struct session_copy_cost copy_cost = session_copy_cost(w->session);
+    assert_true(copy_cost.step_ms == 80 && copy_cost.stall_ms > 0 && copy_cost.cpu_ms > 0 &&
+                copy_cost.busy_ms > 0);
     assert_int_equal(session_due_at(w->session, 13), SESSION_DUE_COPY);
     session_set_memory_every(w->session, 4);
     assert_int_equal(session_due_at(w->session, 14), SESSION_DUE_NOTHING);

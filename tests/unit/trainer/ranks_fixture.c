@@ -11,7 +11,7 @@
 #include "tests/unit/comm/comm_fixture.h"
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/loop.h"
-#include "trainer/state/copy_pace.h"
+#include "trainer/state/copy_interval.h"
 
 struct one {
     const struct ranks_options *options;
@@ -97,11 +97,11 @@ static enum status agree(struct worker *worker)
 {
     const uint32_t size = worker->options.size, rank = worker->options.rank;
     uint32_t every = 0;
-    enum status st = copy_pace_agree(worker, (uint32_t)1 << rank, &every);
+    enum status st = copy_interval_agree(worker, (uint32_t)1 << rank, &every);
     if (st != ST_OK)
         return st;
     CHECK(every == (uint32_t)1 << (size - 1)); /* the highest wins */
-    st = copy_pace_agree(worker, rank == 0 ? 0 : 4, &every);
+    st = copy_interval_agree(worker, rank == 0 ? 0 : 4, &every);
     CHECK(st != ST_OK || every == 0); /* one can take none */
     return st;
 }

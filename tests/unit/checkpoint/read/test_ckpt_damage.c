@@ -102,29 +102,29 @@ static void a_single_file_is_read_and_its_damage_is_nobody_elses(void **state)
     }
 }
 
-struct pace {
+struct throttle {
     uint64_t bytes, most;
 };
 
 static bool count_bytes(void *arg, uint64_t bytes)
 {
-    struct pace *pace = arg;
-    pace->bytes += bytes;
-    return pace->bytes < pace->most;
+    struct throttle *throttle = arg;
+    throttle->bytes += bytes;
+    return throttle->bytes < throttle->most;
 }
 
 static void reading_can_be_paced_and_stopped(void **state)
 {
     struct store_fixture *f = *state;
-    struct pace pace = { .most = UINT64_MAX };
-    struct ckpt_read_options options = { .pace = count_bytes, .pace_arg = &pace };
+    struct throttle throttle = { .most = UINT64_MAX };
+    struct ckpt_read_options options = { .throttle = count_bytes, .throttle_arg = &throttle };
     assert_int_equal(verify_file(f, 0, &options), ST_OK);
-    assert_true(pace.bytes > 0);
-    pace = (struct pace){ .most = 1 };
+    assert_true(throttle.bytes > 0);
+    throttle = (struct throttle){ .most = 1 };
     assert_int_equal(verify_file(f, 0, &options), ST_CLOSED);
     assert_string_equal(f->lines, "");
     options.threads = 2;
-    pace = (struct pace){ .most = 1 };
+    throttle = (struct throttle){ .most = 1 };
     assert_int_equal(ckpt_verify(f->io, f->dir, &options, NULL, NULL), ST_CLOSED);
 }
 

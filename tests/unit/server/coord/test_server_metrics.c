@@ -42,8 +42,8 @@ static void speed_is_that_of_many_steps_with_all_that_is_between_them(void **sta
         wall += step % 10 == 0 ? 55 : 5; /* a save at each tenth */
         say_row(w, &trainer, (struct far_row){ step, wall, 5 });
     }
-    assert_true(fabs(pace_step_ms(&job->pace) - 5) < 1e-6);
-    const double whole = pace_average_ms(&job->pace); /* not 5 */
+    assert_true(fabs(throughput_step_ms(&job->throughput) - 5) < 1e-6);
+    const double whole = throughput_average_ms(&job->throughput); /* not 5 */
     assert_true(whole > 9 && whole < 11);
     assert_true(fabs(coord_throughput(job) - batch / (whole / 1e3)) < 1e-6);
     say_row(w, &trainer, (struct far_row){ 201, wall + 1, 1e-6 }); /* skipped: no work */
@@ -51,7 +51,8 @@ static void speed_is_that_of_many_steps_with_all_that_is_between_them(void **sta
     assert_true(isnan(coord_eta_s(job, 201))); /* it doesn't run */
     job->m.state = FSM_RUNNING;
     job->m.total_steps = 400;
-    assert_true(fabs(coord_eta_s(job, 200) - 200 * pace_average_ms(&job->pace) / 1e3) < 1e-6);
+    assert_true(fabs(coord_eta_s(job, 200) - 200 * throughput_average_ms(&job->throughput) / 1e3) <
+                1e-6);
     say_row(w, &trainer, (struct far_row){ 150, wall + 9, 5 }); /* it went back: said again */
     assert_true(coord_throughput(job) > 0.9 * batch / (whole / 1e3));
     job->m.state = FSM_FORMING;

@@ -8,8 +8,8 @@
 #include "tests/test.h"
 #include "tests/unit/server/coord/coord_fixture.h"
 
-#define ORDER_PROBE CAIRN__V1__AGENT_ORDER__BODY_PROBE
-#define ORDER_PACE  CAIRN__V1__AGENT_ORDER__BODY_PACE
+#define ORDER_PROBE     CAIRN__V1__AGENT_ORDER__BODY_PROBE
+#define ORDER_INTERVALS CAIRN__V1__AGENT_ORDER__BODY_INTERVALS
 
 struct fleet {
     struct coord_world *w;
@@ -339,7 +339,7 @@ static void beats_thin_out_where_there_are_many_nodes(void **state)
         (void)snprintf(name, sizeof(name), "n%d", i);
         far_join(f.w, &more[i], name, "boot-1");
     }
-    assert_int_equal(f.agent[0].sent[ORDER_PACE], 1);
+    assert_int_equal(f.agent[0].sent[ORDER_INTERVALS], 1);
     for (int i = 0; i < 18; i++) {
         coord_pass(f.w, 500);
         for (int j = 1; j < MANY; j++)

@@ -90,8 +90,8 @@ static void bubbles_are_as_the_formulas_have_them(void **state)
     }
 }
 
-/* The slowest stage sets the pace, and waits only for its first micro-batch; at the end stage 0 has
- * its last gradient to compute. What stage 2 does meanwhile is hidden. */
+/* The slowest stage sets the speed, and waits only for its first micro-batch; at the end stage 0
+ * has its last gradient to compute. What stage 2 does meanwhile is hidden. */
 static void stages_of_other_costs_wait_for_the_slowest(void **state)
 {
     (void)state;

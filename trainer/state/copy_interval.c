@@ -1,4 +1,4 @@
-#include "trainer/state/copy_pace.h"
+#include "trainer/state/copy_interval.h"
 
 #include <sched.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "session/memory/room.h"
 #include "trainer/worker/agree.h"
 
-enum status copy_pace_agree(struct worker *worker, uint32_t mine, uint32_t *out)
+enum status copy_interval_agree(struct worker *worker, uint32_t mine, uint32_t *out)
 {
     const uint32_t size = worker->options.size;
     const struct rank_words word = { { mine } }, *all;
@@ -18,7 +18,7 @@ enum status copy_pace_agree(struct worker *worker, uint32_t mine, uint32_t *out)
         return st;
     for (uint32_t r = 0; r < size; r++)
         wanted[r] = (uint32_t)all[r].word[0];
-    *out = session_pace_agree(wanted, size);
+    *out = session_copy_interval_agree(wanted, size);
     return ST_OK;
 }
 
@@ -42,8 +42,8 @@ static bool is_core_free(const struct worker *worker, uint32_t workers)
     return cores > (int64_t)workers * worker->options.job->workers.threads;
 }
 
-enum status copy_pace_choose(const struct copy_pace_options *options, struct session_ready *ready,
-                             struct reason *why)
+enum status copy_interval_choose(const struct copy_interval_options *options,
+                                 struct session_ready *ready, struct reason *why)
 {
     const struct session_assignment *a = options->assignment;
     const struct session_wish wish = session_wish_of(ready);
@@ -53,15 +53,15 @@ enum status copy_pace_choose(const struct copy_pace_options *options, struct ses
     struct reason none;
     uint32_t every = 0;
     why->text[0] = '\0';
-    ready->pace.core_free = is_core_free(options->worker, workers);
+    ready->copy_cost.core_free = is_core_free(options->worker, workers);
     const bool holds = session_room_holds(&room, &wish, workers, &budget, &none);
     if (!holds && a->nodes != NULL) {
         reason_set(why, "node %s: %s", a->nodes[a->rank], none.text);
     } else if (!holds) {
         *why = none;
     }
-    enum status st =
-        copy_pace_agree(options->worker, holds ? session_pace_every(&ready->pace) : 0, &every);
+    enum status st = copy_interval_agree(
+        options->worker, holds ? session_copy_interval(&ready->copy_cost) : 0, &every);
     ready->memory_every = every;
     return st;
 }

@@ -4,14 +4,14 @@
  * A copy is taken after every k-th step, k being a power of two that is at most SESSION_EVERY_MAX,
  * and the least with which
  *
- *   - copies take no more than SESSION_PACE_SHARE of the time: what a copy costs, by k steps. It
- *     costs the time that the step thread spends on it, and where no core is free for the copier
+ *   - copies take no more than SESSION_COPY_COST_SHARE of the time: what a copy costs, by k steps.
+ *     It costs the time that the step thread spends on it, and where no core is free for the copier
  *     the processor time of that, too;
  *   - the copier is busy for half of the time at most: no step waits for the copy before.
  *
  * All ranks take the highest k of any: copies of different steps make no complete state. It is
  * agreed as a generation begins, and again after steps that are a function of the step alone
- * (session_pace_revises). Until something was measured, k is 1.
+ * (session_copy_interval_revises). Until something was measured, k is 1.
  *
  * Pure functions.
  */
@@ -21,11 +21,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SESSION_PACE_SHARE 0.005
-#define SESSION_EVERY_MAX  1024
+#define SESSION_COPY_COST_SHARE 0.005
+#define SESSION_EVERY_MAX       1024
 
 /* Measured costs of copies and steps: moving averages in milliseconds; 0: nothing yet. */
-struct session_pace {
+struct session_copy_cost {
     bool core_free;  /* the copier runs beside what computes, not instead of it */
     double step_ms;  /* of a step */
     double stall_ms; /* of the step thread, for a copy */
@@ -34,15 +34,15 @@ struct session_pace {
 };
 
 /* Adds one more value to a moving average. */
-void session_pace_note(double *average, double value_ms);
+void session_copy_cost_note(double *average, double value_ms);
 
 /* Steps from one copy to the next. */
-uint32_t session_pace_every(const struct session_pace *pace);
+uint32_t session_copy_interval(const struct session_copy_cost *copy_cost);
 
 /* Whether all ranks agree anew after the finished step `step`, in a generation that began with
  * `first`: 16 and 64 steps later, and at every multiple of SESSION_EVERY_MAX. */
-bool session_pace_revises(uint64_t first, uint64_t step);
+bool session_copy_interval_revises(uint64_t first, uint64_t step);
 
 /* Returns the interval that all ranks take, given what each wants: the longest; 0 (no copies) if
  * any rank can take none. */
-uint32_t session_pace_agree(const uint32_t *wanted, size_t ranks);
+uint32_t session_copy_interval_agree(const uint32_t *wanted, size_t ranks);

@@ -1,6 +1,6 @@
 /*
  * Agreement on the interval of copies in memory where the job leaves it open
- * (session/memory/pace.h): every rank says what it wants, and all take the same.
+ * (session/memory/copy_interval.h): every rank says what it wants, and all take the same.
  *
  * Both are collectives of the worker's communicator, which nothing else may use meanwhile: before
  * the first step, or between two. Thread: the step thread.
@@ -15,19 +15,19 @@
 #include "session/session.h"
 #include "trainer/worker/worker.h"
 
-/* mine: what this rank wants; out: what all take (session_pace_agree). */
-MUST_CHECK enum status copy_pace_agree(struct worker *worker, uint32_t mine, uint32_t *out);
+/* mine: what this rank wants; out: what all take (session_copy_interval_agree). */
+MUST_CHECK enum status copy_interval_agree(struct worker *worker, uint32_t mine, uint32_t *out);
 
-struct copy_pace_options {
+struct copy_interval_options {
     struct worker *worker;
     const struct session_assignment *assignment;
     const char *copies; /* this job's folder for copy files; NULL: none */
 };
 
 /*
- * Sets memory_every, and the pace's core_free, of a `ready` that is complete otherwise, as a
+ * Sets memory_every, and core_free of its copy_cost, of a `ready` that is complete otherwise, as a
  * generation begins. Every generation decides anew: the workers of a node change, and its free
  * memory. why: "", or what keeps this rank from taking copies.
  */
-MUST_CHECK enum status copy_pace_choose(const struct copy_pace_options *options,
-                                        struct session_ready *ready, struct reason *why);
+MUST_CHECK enum status copy_interval_choose(const struct copy_interval_options *options,
+                                            struct session_ready *ready, struct reason *why);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "session/copies/copy_file.h"
-#include "session/memory/pace.h"
+#include "session/memory/copy_interval.h"
 #include "session/memory/room.h"
 #include "tests/test.h"
 
@@ -14,7 +14,7 @@ static void copies_cost_no_more_than_their_share(void **unused)
 {
     (void)unused;
     static const struct {
-        struct session_pace pace;
+        struct session_copy_cost copy_cost;
         uint32_t every;
     } cases[] = {
         { { .step_ms = 0 }, 1 },                /* nothing was measured */
@@ -34,7 +34,7 @@ static void copies_cost_no_more_than_their_share(void **unused)
         { { .step_ms = 100, .busy_ms = 700, .core_free = true }, 16 },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        assert_int_equal(session_pace_every(&cases[i].pace), cases[i].every);
+        assert_int_equal(session_copy_interval(&cases[i].copy_cost), cases[i].every);
 }
 
 /* For any cost: a power of two, the share is kept, and half as many steps would break it. */
@@ -42,13 +42,13 @@ static void the_least_power_of_two_that_keeps_the_share(void **unused)
 {
     (void)unused;
     for (double cost = 0.001; cost < 1000; cost *= 1.37) {
-        const struct session_pace pace = { .step_ms = 40, .stall_ms = cost };
-        const uint32_t every = session_pace_every(&pace);
+        const struct session_copy_cost copy_cost = { .step_ms = 40, .stall_ms = cost };
+        const uint32_t every = session_copy_interval(&copy_cost);
         assert_true(every >= 1 && every <= SESSION_EVERY_MAX && (every & (every - 1)) == 0);
         if (every < SESSION_EVERY_MAX)
-            assert_true(cost / (every * 40.0) <= SESSION_PACE_SHARE);
+            assert_true(cost / (every * 40.0) <= SESSION_COPY_COST_SHARE);
         if (every > 1)
-            assert_true(cost / (every / 2 * 40.0) > SESSION_PACE_SHARE);
+            assert_true(cost / (every / 2 * 40.0) > SESSION_COPY_COST_SHARE);
     }
 }
 
@@ -56,23 +56,23 @@ static void an_average_follows_what_is_measured(void **unused)
 {
     (void)unused;
     double average = 0;
-    session_pace_note(&average, 8);
+    session_copy_cost_note(&average, 8);
     assert_true(average == 8); /* the first one counts whole */
-    session_pace_note(&average, 16);
+    session_copy_cost_note(&average, 16);
     assert_true(average == 9);
     for (int i = 0; i < 100; i++)
-        session_pace_note(&average, 2);
+        session_copy_cost_note(&average, 2);
     assert_true(average > 1.99 && average < 2.01);
 }
 
 static void the_highest_wins_and_one_without_room_turns_it_off(void **unused)
 {
     (void)unused;
-    assert_int_equal(session_pace_agree((uint32_t[]){ 4 }, 1), 4);
-    assert_int_equal(session_pace_agree((uint32_t[]){ 1, 64, 2 }, 3), 64);
-    assert_int_equal(session_pace_agree((uint32_t[]){ 1, 64, 0 }, 3), 0);
-    assert_int_equal(session_pace_agree((uint32_t[]){ 0, 1, 1 }, 3), 0);
-    assert_int_equal(session_pace_agree((uint32_t[]){ 0 }, 1), 0);
+    assert_int_equal(session_copy_interval_agree((uint32_t[]){ 4 }, 1), 4);
+    assert_int_equal(session_copy_interval_agree((uint32_t[]){ 1, 64, 2 }, 3), 64);
+    assert_int_equal(session_copy_interval_agree((uint32_t[]){ 1, 64, 0 }, 3), 0);
+    assert_int_equal(session_copy_interval_agree((uint32_t[]){ 0, 1, 1 }, 3), 0);
+    assert_int_equal(session_copy_interval_agree((uint32_t[]){ 0 }, 1), 0);
 }
 
 /* Agreements follow from the step, which all ranks share: soon at first, then rarely. */
@@ -83,15 +83,15 @@ static void when_it_is_agreed_anew_follows_from_the_step_alone(void **unused)
         uint64_t last = first;
         int count = 0;
         for (uint64_t step = first; step <= first + 10240; step++) {
-            if (!session_pace_revises(first, step))
+            if (!session_copy_interval_revises(first, step))
                 continue;
             assert_true(step > first && step - last <= SESSION_EVERY_MAX);
             last = step;
             count++;
         }
         assert_true(count == 12 || count == 11); /* one of the first two may be a multiple */
-        assert_true(session_pace_revises(first, first + 16));
-        assert_true(session_pace_revises(first, first + 64));
+        assert_true(session_copy_interval_revises(first, first + 16));
+        assert_true(session_copy_interval_revises(first, first + 64));
     }
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/rng.h"
-#include "server/pace/pace.h"
+#include "server/throughput/throughput.h"
 #include "tests/test.h"
 
 /* What a run is made of. */
@@ -17,7 +17,7 @@ struct course {
 
 struct run {
     struct course course;
-    struct pace pace;
+    struct throughput throughput;
     uint32_t generation;
     uint64_t step;
     double now_ms;
@@ -33,9 +33,9 @@ static double draw(const struct run *r)
 static void go(struct run *r, uint32_t of_attempt)
 {
     const struct course *c = &r->course;
-    struct pace_row row = { .generation = r->generation, .step = ++r->step };
-    row.step_ms =
-        c->step_ms * (1 + c->noise * (2 * draw(r) - 1)) + (of_attempt < PACE_SKIP ? c->warm_ms : 0);
+    struct throughput_row row = { .generation = r->generation, .step = ++r->step };
+    row.step_ms = c->step_ms * (1 + c->noise * (2 * draw(r) - 1)) +
+                  (of_attempt < THROUGHPUT_SKIP ? c->warm_ms : 0);
     row.part_ms[1] = row.step_ms / 3;
     r->now_ms += row.step_ms;
     if (c->save_every > 0 && r->step > 1 && (r->step - 1) % c->save_every == 0)
@@ -44,14 +44,14 @@ static void go(struct run *r, uint32_t of_attempt)
     if (row.evaluated)
         r->now_ms += c->eval_ms;
     row.wall_ms = (int64_t)r->now_ms;
-    pace_add(&r->pace, &row);
+    throughput_add(&r->throughput, &row);
 }
 
 static double left_ms(const struct run *r)
 {
     const struct course *c = &r->course;
-    return pace_left_ms(&r->pace, c->total - r->step,
-                        pace_evals_left(r->step, c->total, c->eval_every));
+    return throughput_left_ms(&r->throughput, c->total - r->step,
+                              throughput_evals_left(r->step, c->total, c->eval_every));
 }
 
 /* By how much what was told at step `at` was wrong, as a fraction of what was left; killed at
@@ -121,7 +121,7 @@ static void a_standstill_is_not_what_is_to_come(void **state)
     r.now_ms += 3600000; /* an hour */
     go(&r, 200);
     assert_true(left_ms(&r) < 1.6 * before);
-    assert_true(fabs(pace_step_ms(&r.pace) - 100) < 1);
+    assert_true(fabs(throughput_step_ms(&r.throughput) - 100) < 1);
 }
 
 static void after_another_size_steps_count_anew(void **state)
@@ -132,11 +132,11 @@ static void after_another_size_steps_count_anew(void **state)
         go(&r, i);
     r.generation = 2;
     r.course.step_ms = 50;
-    for (uint32_t i = 0; i < PACE_SKIP + PACE_LEAST - 1; i++)
+    for (uint32_t i = 0; i < THROUGHPUT_SKIP + THROUGHPUT_LEAST - 1; i++)
         go(&r, i);
-    assert_true(fabs(pace_step_ms(&r.pace) - 100) < 1); /* a few steps tell less */
-    go(&r, PACE_SKIP + PACE_LEAST);
-    assert_true(fabs(pace_step_ms(&r.pace) - 50) < 1);
+    assert_true(fabs(throughput_step_ms(&r.throughput) - 100) < 1); /* a few steps tell less */
+    go(&r, THROUGHPUT_SKIP + THROUGHPUT_LEAST);
+    assert_true(fabs(throughput_step_ms(&r.throughput) - 50) < 1);
     assert_true(fabs(left_ms(&r) - (double)(1000 - r.step) * 50) < 5 * 50);
 }
 
@@ -150,22 +150,23 @@ static int compare(const void *left, const void *right)
 static void a_plain_step_is_the_median_of_the_window(void **state)
 {
     (void)state;
-    struct pace pace = { 0 };
-    double seen[1000], newest[PACE_WINDOW];
+    struct throughput throughput = { 0 };
+    double seen[1000], newest[THROUGHPUT_WINDOW];
     int64_t now_ms = 0;
     for (uint32_t i = 0; i < 1000; i++) {
         seen[i] = 1 + rng_words(3, i, 0, 0, 0).word[0] % 20; /* some are equal */
         now_ms += (int64_t)seen[i];
-        pace_add(&pace, &(struct pace_row){
-                            .generation = 1, .step = i + 1, .wall_ms = now_ms, .step_ms = 1 });
-        const uint32_t plain = i + 1 > PACE_SKIP ? i + 1 - PACE_SKIP : 0;
-        const uint32_t count = plain < PACE_WINDOW ? plain : PACE_WINDOW;
+        throughput_add(&throughput,
+                       &(struct throughput_row){
+                           .generation = 1, .step = i + 1, .wall_ms = now_ms, .step_ms = 1 });
+        const uint32_t plain = i + 1 > THROUGHPUT_SKIP ? i + 1 - THROUGHPUT_SKIP : 0;
+        const uint32_t count = plain < THROUGHPUT_WINDOW ? plain : THROUGHPUT_WINDOW;
         if (count == 0)
             continue;
         memcpy(newest, seen + i + 1 - count, count * sizeof(*newest));
         qsort(newest, count, sizeof(*newest), compare);
         const double lower = newest[(count - 1) / 2], upper = newest[count / 2];
-        assert_true(fabs(pace_step_ms(&pace) - (lower + upper) / 2) < 1e-9);
+        assert_true(fabs(throughput_step_ms(&throughput) - (lower + upper) / 2) < 1e-9);
     }
 }
 
@@ -186,54 +187,57 @@ static void what_is_not_known_is_not_said(void **state)
 {
     (void)state;
     struct run r = { .course = { .total = 1000, .step_ms = 100, .warm_ms = 1e6 }, .generation = 1 };
-    assert_true(isnan(pace_step_ms(&r.pace)) && isnan(pace_average_ms(&r.pace)) &&
-                isnan(pace_left_ms(&r.pace, 10, 1)) && isnan(pace_part_ms(&r.pace, 1)));
-    for (uint32_t i = 0; i < PACE_SKIP; i++)
+    assert_true(isnan(throughput_step_ms(&r.throughput)) &&
+                isnan(throughput_average_ms(&r.throughput)) &&
+                isnan(throughput_left_ms(&r.throughput, 10, 1)) &&
+                isnan(throughput_part_ms(&r.throughput, 1)));
+    for (uint32_t i = 0; i < THROUGHPUT_SKIP; i++)
         go(&r, i);
-    assert_true(isnan(pace_step_ms(&r.pace)));
-    go(&r, PACE_SKIP);
-    assert_true(fabs(pace_step_ms(&r.pace) - 100) < 1);
-    assert_true(fabs(pace_part_ms(&r.pace, 1) - 100.0 / 3) < 1);
-    assert_true(isnan(pace_part_ms(&r.pace, PACE_PARTS)));
-    assert_true(pace_left_ms(&r.pace, 0, 0) == 0);
+    assert_true(isnan(throughput_step_ms(&r.throughput)));
+    go(&r, THROUGHPUT_SKIP);
+    assert_true(fabs(throughput_step_ms(&r.throughput) - 100) < 1);
+    assert_true(fabs(throughput_part_ms(&r.throughput, 1) - 100.0 / 3) < 1);
+    assert_true(isnan(throughput_part_ms(&r.throughput, THROUGHPUT_PARTS)));
+    assert_true(throughput_left_ms(&r.throughput, 0, 0) == 0);
 }
 
 static void evaluations_are_counted(void **state)
 {
     (void)state;
-    assert_int_equal(pace_evals_left(0, 100, 0), 1);
-    assert_int_equal(pace_evals_left(0, 100, 10), 10);
-    assert_int_equal(pace_evals_left(10, 100, 10), 9);
-    assert_int_equal(pace_evals_left(19, 105, 10), 10);
-    assert_int_equal(pace_evals_left(100, 105, 10), 1);
-    assert_int_equal(pace_evals_left(105, 105, 10), 0);
-    assert_int_equal(pace_evals_left(106, 105, 10), 0);
+    assert_int_equal(throughput_evals_left(0, 100, 0), 1);
+    assert_int_equal(throughput_evals_left(0, 100, 10), 10);
+    assert_int_equal(throughput_evals_left(10, 100, 10), 9);
+    assert_int_equal(throughput_evals_left(19, 105, 10), 10);
+    assert_int_equal(throughput_evals_left(100, 105, 10), 1);
+    assert_int_equal(throughput_evals_left(105, 105, 10), 0);
+    assert_int_equal(throughput_evals_left(106, 105, 10), 0);
 }
 
 static void mfu_is_of_this_attempt_alone(void **state)
 {
     (void)state;
     struct run r = { .course = { .total = 1000, .step_ms = 100 }, .generation = 3 };
-    for (uint32_t i = 0; i < PACE_SKIP + PACE_LEAST; i++) {
-        assert_true(isnan(pace_mfu(&r.pace, 3, 4e9, 100e9))); /* too few steps */
+    for (uint32_t i = 0; i < THROUGHPUT_SKIP + THROUGHPUT_LEAST; i++) {
+        assert_true(isnan(throughput_mfu(&r.throughput, 3, 4e9, 100e9))); /* too few steps */
         go(&r, i);
     }
-    assert_true(fabs(pace_mfu(&r.pace, 3, 4e9, 100e9) - 0.4) < 1e-9);
-    assert_true(fabs(pace_mfu(&r.pace, 3, 4e9, 200e9) - 0.2) < 1e-9);
-    assert_true(fabs(pace_mfu(&r.pace, 3, 40e9, 100e9) - 4) < 1e-9); /* nothing is cut off */
-    assert_true(isnan(pace_mfu(&r.pace, 3, 0, 100e9)));
-    assert_true(isnan(pace_mfu(&r.pace, 3, 4e9, 0)));
-    assert_true(isnan(pace_mfu(&r.pace, 3, (double)NAN, 100e9)));
-    assert_true(isnan(pace_mfu(&r.pace, 3, 4e9, (double)NAN)));
-    assert_true(isnan(pace_mfu(&r.pace, 4, 4e9, 100e9))); /* it has told no step yet */
+    assert_true(fabs(throughput_mfu(&r.throughput, 3, 4e9, 100e9) - 0.4) < 1e-9);
+    assert_true(fabs(throughput_mfu(&r.throughput, 3, 4e9, 200e9) - 0.2) < 1e-9);
+    assert_true(fabs(throughput_mfu(&r.throughput, 3, 40e9, 100e9) - 4) <
+                1e-9); /* nothing is cut off */
+    assert_true(isnan(throughput_mfu(&r.throughput, 3, 0, 100e9)));
+    assert_true(isnan(throughput_mfu(&r.throughput, 3, 4e9, 0)));
+    assert_true(isnan(throughput_mfu(&r.throughput, 3, (double)NAN, 100e9)));
+    assert_true(isnan(throughput_mfu(&r.throughput, 3, 4e9, (double)NAN)));
+    assert_true(isnan(throughput_mfu(&r.throughput, 4, 4e9, 100e9))); /* it has told no step yet */
     r.generation = 4;
     go(&r, 0);
-    assert_true(isfinite(pace_step_ms(&r.pace))); /* by the attempt before */
-    assert_true(isnan(pace_mfu(&r.pace, 4, 4e9, 100e9)));
+    assert_true(isfinite(throughput_step_ms(&r.throughput))); /* by the attempt before */
+    assert_true(isnan(throughput_mfu(&r.throughput, 4, 4e9, 100e9)));
     r.course.step_ms = 50;
-    for (uint32_t i = 1; i < PACE_SKIP + PACE_LEAST; i++)
+    for (uint32_t i = 1; i < THROUGHPUT_SKIP + THROUGHPUT_LEAST; i++)
         go(&r, i);
-    assert_true(fabs(pace_mfu(&r.pace, 4, 4e9, 100e9) - 0.8) < 1e-9);
+    assert_true(fabs(throughput_mfu(&r.throughput, 4, 4e9, 100e9) - 0.8) < 1e-9);
 }
 
 int main(void)
