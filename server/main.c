@@ -321,7 +321,7 @@ static enum status open_core(struct daemon *d)
                                      .loading_arg = d,
                                      .summary = api_summary,
                                      .log_chunk = log_chunk,
-                                     .room = journal_reserve,
+                                     .space = journal_reserve,
                                      .log_arg = &d->api };
     st = coord_new(&options, &d->coord);
     d->api.coord = d->coord;

@@ -12,7 +12,7 @@
 #include "common/cleanup.h"
 
 /* Mistakes of the file are the trainer's to tell, which reads it again. */
-static void warn_of_room(const struct client *client, const char *name)
+static void warn_of_capacity(const struct client *client, const char *name)
 {
     struct job_file *file = malloc(sizeof(*file));
     auto_free struct jobspec *job = malloc(sizeof(*job));
@@ -21,7 +21,7 @@ static void warn_of_room(const struct client *client, const char *name)
     bool read = file != NULL && job != NULL && job_file_read(name, file) == EXIT_DONE;
     if (read && jobspec_parse(file->text, file->size, file->name, file->base_dir, client->args.sets,
                               client->args.set_count, job, &errors) == ST_OK)
-        room_warn(client, job, there_free(job->checkpoint.store));
+        capacity_warn(client, job, there_free(job->checkpoint.store));
     if (read)
         free(file->text);
     free(file);
@@ -36,7 +36,7 @@ enum exit_code cmd_plan(struct client *client)
     struct stat info;
     if (stat(client->args.operands[0], &info) == 0 && S_ISREG(info.st_mode) &&
         access(client->args.operands[0], R_OK) == 0)
-        warn_of_room(client, client->args.operands[0]);
+        warn_of_capacity(client, client->args.operands[0]);
     struct trainer_call call = { .count = 0 };
     trainer_add(&call, "--plan");
     trainer_add(&call, client->args.operands[0]);

@@ -39,7 +39,7 @@ static enum exit_code check_job(struct client *client, const struct job_file *fi
         return EXIT_USAGE;
     }
     if (st == ST_OK) {
-        room_warn(client, job, there.store_free);
+        capacity_warn(client, job, there.store_free);
         return EXIT_DONE;
     }
     if (errors.size > 0)

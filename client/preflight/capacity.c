@@ -1,15 +1,15 @@
 #include "client/preflight/capacity.h"
 
-uint64_t room_count(const struct jobspec *job)
+uint64_t capacity_count(const struct jobspec *job)
 {
     const bool best = job->checkpoint.keep_best.metric != JOBSPEC_METRIC_NONE;
     return (uint64_t)job->checkpoint.keep_last +
            (best ? (uint64_t)job->checkpoint.keep_best.n : 0) + 1;
 }
 
-void room_warn(const struct client *client, const struct jobspec *job, uint64_t free_bytes)
+void capacity_warn(const struct client *client, const struct jobspec *job, uint64_t free_bytes)
 {
-    const uint64_t one = jobspec_state_bytes(job), count = room_count(job);
+    const uint64_t one = jobspec_state_bytes(job), count = capacity_count(job);
     if (one == 0 || one > UINT64_MAX / count || one * count <= free_bytes)
         return;
     client_note(client,

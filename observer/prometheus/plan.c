@@ -189,52 +189,52 @@ static enum status drop_twice(struct prometheus_list *list, uint64_t *dropped, s
 
 /* ---- what they take ---- */
 
-struct room {
+struct space {
     size_t left;        /* bytes */
     struct buf scratch; /* lines that were counted */
 };
 
-/* Takes the bytes of a subject from the room. False, and nothing is taken: it doesn't fit, or *st
+/* Takes the bytes of a subject from the space. False, and nothing is taken: it doesn't fit, or *st
  * says what failed. */
-static bool take(struct room *room, enum prometheus_of of, bool parts,
+static bool take(struct space *space, enum prometheus_of of, bool parts,
                  const struct prometheus_subject *subject, enum status *st)
 {
     const struct prometheus_table table = prometheus_families(of);
-    buf_clear(&room->scratch);
+    buf_clear(&space->scratch);
     for (size_t i = 0; *st == ST_OK && i < table.count; i++) {
         if (parts) {
-            *st = prometheus_put_parts(&table.list[i], of, subject, &room->scratch);
+            *st = prometheus_put_parts(&table.list[i], of, subject, &space->scratch);
         } else {
-            *st = prometheus_put_family(&table.list[i], of, subject, &room->scratch);
+            *st = prometheus_put_family(&table.list[i], of, subject, &space->scratch);
         }
-        if (*st == ST_FULL || room->scratch.size > room->left) {
+        if (*st == ST_FULL || space->scratch.size > space->left) {
             *st = ST_OK;
             return false;
         }
     }
-    room->left -= *st == ST_OK ? room->scratch.size : 0;
+    space->left -= *st == ST_OK ? space->scratch.size : 0;
     return *st == ST_OK;
 }
 
 /* Returns how many of the jobs [from, to) fit, from the first one on. */
 static size_t fit_jobs(const struct prometheus_plan *plan, size_t from, size_t to,
-                       struct room *room, enum status *st)
+                       struct space *space, enum status *st)
 {
     size_t i = from;
     for (; i < to; i++) {
         const struct prometheus_subject of = prometheus_job_subject(&plan->jobs.list[i]);
-        if (!take(room, PROMETHEUS_OF_JOB, false, &of, st))
+        if (!take(space, PROMETHEUS_OF_JOB, false, &of, st))
             break;
     }
     return i - from;
 }
 
-static size_t fit_nodes(const struct prometheus_plan *plan, struct room *room, enum status *st)
+static size_t fit_nodes(const struct prometheus_plan *plan, struct space *space, enum status *st)
 {
     size_t i = 0;
     for (; i < plan->nodes.count; i++) {
         const struct prometheus_subject of = prometheus_node_subject(&plan->nodes.list[i]);
-        if (!take(room, PROMETHEUS_OF_NODE, false, &of, st))
+        if (!take(space, PROMETHEUS_OF_NODE, false, &of, st))
             break;
     }
     return i;
@@ -245,38 +245,38 @@ static bool holds(const struct prometheus_listed *job)
     return prometheus_job_holds_workers(((const Cairn__V1__Job *)job->thing)->state);
 }
 
-static void fit_workers(struct prometheus_plan *plan, struct room *room, enum status *st)
+static void fit_workers(struct prometheus_plan *plan, struct space *space, enum status *st)
 {
     bool fits = true;
     for (size_t i = 0; *st == ST_OK && i < plan->jobs.count; i++) {
         const struct prometheus_subject of = prometheus_job_subject(&plan->jobs.list[i]);
         if (!holds(&plan->jobs.list[i]))
             continue;
-        fits = fits && take(room, PROMETHEUS_OF_WORKER, true, &of, st);
+        fits = fits && take(space, PROMETHEUS_OF_WORKER, true, &of, st);
         plan->jobs.list[i].parts = fits;
         plan->left_out.workers_size += fits ? 0 : of.job->n_workers;
     }
 }
 
-static void fit_gpus(struct prometheus_plan *plan, struct room *room, enum status *st)
+static void fit_gpus(struct prometheus_plan *plan, struct space *space, enum status *st)
 {
     bool fits = true;
     for (size_t i = 0; *st == ST_OK && i < plan->nodes.count; i++) {
         const struct prometheus_subject of = prometheus_node_subject(&plan->nodes.list[i]);
-        fits = fits && take(room, PROMETHEUS_OF_GPU, true, &of, st);
+        fits = fits && take(space, PROMETHEUS_OF_GPU, true, &of, st);
         plan->nodes.list[i].parts = fits;
         plan->left_out.gpus_size += fits ? 0 : of.node->n_gpus;
     }
 }
 
 /* Fits subjects in the order of prometheus.h. */
-static enum status fit_all(struct prometheus_plan *plan, size_t live, struct room *room)
+static enum status fit_all(struct prometheus_plan *plan, size_t live, struct space *space)
 {
     enum status st = ST_OK;
     struct prometheus_list *jobs = &plan->jobs, *nodes = &plan->nodes;
-    const size_t live_fit = fit_jobs(plan, 0, live, room, &st);
-    const size_t nodes_fit = st == ST_OK ? fit_nodes(plan, room, &st) : 0;
-    const size_t ended_fit = st == ST_OK ? fit_jobs(plan, live, jobs->count, room, &st) : 0;
+    const size_t live_fit = fit_jobs(plan, 0, live, space, &st);
+    const size_t nodes_fit = st == ST_OK ? fit_nodes(plan, space, &st) : 0;
+    const size_t ended_fit = st == ST_OK ? fit_jobs(plan, live, jobs->count, space, &st) : 0;
     for (size_t i = live_fit; i < live; i++) {
         const Cairn__V1__Job *job = jobs->list[i].thing;
         plan->left_out.workers_size += holds(&jobs->list[i]) ? job->n_workers : 0;
@@ -288,8 +288,8 @@ static enum status fit_all(struct prometheus_plan *plan, size_t live, struct roo
     memmove(jobs->list + live_fit, jobs->list + live, ended_fit * sizeof(*jobs->list));
     jobs->count = live_fit + ended_fit;
     nodes->count = nodes_fit;
-    fit_workers(plan, room, &st);
-    fit_gpus(plan, room, &st);
+    fit_workers(plan, space, &st);
+    fit_gpus(plan, space, &st);
     return st;
 }
 
@@ -315,11 +315,11 @@ enum status prometheus_plan_make(const struct prometheus_view *view, size_t byte
     st = drop_twice(&plan->jobs, &plan->left_out.jobs_twice, &live);
     if (st == ST_OK)
         st = drop_twice(&plan->nodes, &plan->left_out.nodes_twice, NULL);
-    struct room room = { .left = bytes };
-    buf_init(&room.scratch, bytes);
+    struct space space = { .left = bytes };
+    buf_init(&space.scratch, bytes);
     if (st == ST_OK)
-        st = fit_all(plan, live, &room);
-    buf_release(&room.scratch);
+        st = fit_all(plan, live, &space);
+    buf_release(&space.scratch);
     return st;
 }
 

@@ -143,9 +143,9 @@ void api_save_pump(struct api *api, struct api_stream *stream)
         send_saved(stream, job);
         break;
     case FSM_OUTCOME_REFUSED:
-        render_room(job, &hint);
+        render_space_hint(job, &hint);
         api_refuse(stream->call, RPC_RESOURCE_EXHAUSTED, "%s could not be saved: %s. %s", job->id,
-                   job->m.room.reason, hint.text);
+                   job->m.store_full.reason, hint.text);
         break;
     case FSM_OUTCOME_ENDED:
         api_refuse(stream->call, RPC_UNAVAILABLE, "%s is %s: its workers ended before the save: %s",

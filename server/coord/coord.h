@@ -90,9 +90,9 @@ struct coord_options {
     /* Writes what lists show of a job, once, when it has ended; NULL: lists read all of it. */
     enum status (*summary)(void *arg, struct coord_job *job, struct buf *out);
     void *summary_arg;
-    /* Returns whether the journal has room (journal_reserve); ST_FULL: what can wait isn't
+    /* Returns whether the journal has space (journal_reserve); ST_FULL: what can wait isn't
      * journalled. NULL: it always has. */
-    enum status (*room)(struct journal *journal);
+    enum status (*space)(struct journal *journal);
     uint32_t ended_max; /* jobs that ended and are in memory; 0: COORD_ENDED_MAX */
     /* Takes a piece of a log (coord_log_request), on the core's thread; must not call the core
      * back. NULL: nobody does. */

@@ -46,7 +46,7 @@
 #define COORD_LATE_MS         2000   /* a tick that comes so late: it was us who did not run */
 #define COORD_LEFT_MS         50     /* between two jobs that ended and may have left something */
 #define COORD_TIDY_MS         200    /* between two deletions of what is kept no longer */
-#define COORD_ROOM_MS         5000   /* between two looks at the journal's disk */
+#define COORD_SPACE_MS        5000   /* between two looks at the journal's disk */
 #define COORD_GROWN_MS        60000  /* from rows that were journalled to the next of them */
 #define COORD_GRACE_MS        10000  /* after the start: no node is called silent */
 #define COORD_JUDGED_MS       15000  /* after it: whoever isn't back by then is gone */
@@ -132,7 +132,7 @@ struct coord {
     struct pairs pairs;         /* of nodes, that a person wants to be tried */
     int64_t looked_at;          /* jobs that wait for slots were looked at */
     struct board *board;        /* queue/board.h; owned */
-    int64_t room_at;            /* the next look at the journal's disk */
+    int64_t space_at;           /* the next look at the journal's disk */
     bool full;                  /* the journal's disk has no room */
     bool schedule_needed;
     bool drained_untold; /* a node was drained, and no job was told */

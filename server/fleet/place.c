@@ -33,7 +33,7 @@ void place_net(const char *host, const char *machine, char out[PLACE_NET])
 }
 
 /* The slots, of those that count, where a job may go. */
-struct room {
+struct capacity {
     uint32_t alone[PLACE_NODES_MAX];  /* slots of each node: enough for all of the job, or none */
     uint32_t shared[PLACE_NODES_MAX]; /* as one of several nodes */
     bool any;
@@ -82,7 +82,7 @@ static void join_nets(const struct place_node *nodes, size_t node_count, uint32_
 
 static void find_room(const struct place_node *nodes, size_t node_count,
                       const struct place_ask *ask, const uint32_t *slots, bool any_port,
-                      struct room *out)
+                      struct capacity *out)
 {
     out->any = false;
     for (size_t i = 0; i < node_count; i++) {
@@ -108,13 +108,13 @@ static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32
 
 /* Chooses the node to fill next, of those with the least penalty. It is one that takes all that is
  * left, as tightly as possible; else the emptiest of those not taken from yet. */
-static size_t choose_node(const struct place_node *nodes, size_t node_count, const uint32_t *room,
-                          uint32_t left)
+static size_t choose_node(const struct place_node *nodes, size_t node_count,
+                          const uint32_t *capacity, uint32_t left)
 {
     size_t best = node_count;
     uint32_t best_free = 0;
     for (size_t i = 0; i < node_count; i++) {
-        uint32_t n = room[i];
+        uint32_t n = capacity[i];
         if (n == 0)
             continue;
         bool better;
@@ -138,31 +138,31 @@ static bool fill_slots(const struct place_node *nodes, size_t node_count,
                        const struct place_ask *ask, const uint32_t *slots, bool free_only,
                        struct place_slot *out)
 {
-    struct room room;
+    struct capacity capacity;
     uint32_t most[PLACE_NODES_MAX];
-    find_room(nodes, node_count, ask, slots, false, &room);
-    if (!room.any)
+    find_room(nodes, node_count, ask, slots, false, &capacity);
+    if (!capacity.any)
         return false;
     for (size_t i = 0; i < node_count; i++)
-        most[i] = room.alone[i] > 0 ? room.alone[i] : room.shared[i];
+        most[i] = capacity.alone[i] > 0 ? capacity.alone[i] : capacity.shared[i];
     const size_t first = choose_node(nodes, node_count, most, ask->count);
     CHECK(first < node_count);
     uint32_t placed =
         take_slots(&nodes[first], (uint32_t)first,
                    most[first] < ask->count ? most[first] : ask->count, free_only, out);
-    room.shared[first] = 0;
+    capacity.shared[first] = 0;
     for (size_t i = 0; i < node_count; i++) {
         if (strcmp(nodes[i].net, nodes[first].net) != 0)
-            room.shared[i] = 0;
+            capacity.shared[i] = 0;
     }
     while (placed < ask->count) {
         const uint32_t left = ask->count - placed;
-        const size_t node = choose_node(nodes, node_count, room.shared, left);
+        const size_t node = choose_node(nodes, node_count, capacity.shared, left);
         CHECK(node < node_count);
         placed += take_slots(&nodes[node], (uint32_t)node,
-                             room.shared[node] < left ? room.shared[node] : left, free_only,
+                             capacity.shared[node] < left ? capacity.shared[node] : left, free_only,
                              out + placed);
-        room.shared[node] = 0;
+        capacity.shared[node] = 0;
     }
     return true;
 }
@@ -175,13 +175,13 @@ struct tally {
 };
 
 /* Counts slots and nodes. room: free slots of nodes that may be taken from. */
-static struct tally count_room(const struct place_node *nodes, size_t node_count,
-                               const struct place_ask *ask, uint32_t *room)
+static struct tally count_capacity(const struct place_node *nodes, size_t node_count,
+                                   const struct place_ask *ask, uint32_t *capacity)
 {
     struct tally tally = { 0 };
     for (size_t i = 0; i < node_count; i++) {
         const bool takes = node_fits(&nodes[i], ask) && nodes[i].ready && !nodes[i].leaving;
-        room[i] = takes ? free_slots(&nodes[i]) : 0;
+        capacity[i] = takes ? free_slots(&nodes[i]) : 0;
         if (strcmp(nodes[i].device, ask->device) != 0) {
             tally.others++;
         } else if (nodes[i].excluded) {
@@ -192,7 +192,7 @@ static struct tally count_room(const struct place_node *nodes, size_t node_count
             tally.leaving++;
         } else {
             tally.capacity += nodes[i].slots;
-            tally.available += room[i];
+            tally.available += capacity[i];
         }
     }
     return tally;
@@ -233,7 +233,7 @@ static enum status explain_none(const struct tally *tally, size_t node_count,
  * slots, node[1]. */
 struct drop {
     uint32_t node[2];
-    uint32_t room; /* of the one that is left out */
+    uint32_t capacity; /* of the one that is left out */
     bool second;
 };
 
@@ -253,65 +253,65 @@ static const struct place_pair *find_apart(const struct place_ask *ask,
 }
 
 /* Counts the nodes with room that this one is apart from. */
-static uint32_t count_apart(const struct place_ask *ask, const uint32_t *room, uint32_t node)
+static uint32_t count_apart(const struct place_ask *ask, const uint32_t *capacity, uint32_t node)
 {
     uint32_t count = 0;
     for (size_t i = 0; i < ask->apart_count; i++) {
         const struct place_pair *pair = &ask->apart[i];
         const bool has = pair->a == node || pair->b == node;
-        count += has && room[pair->a == node ? pair->b : pair->a] > 0;
+        count += has && capacity[pair->a == node ? pair->b : pair->a] > 0;
     }
     return count;
 }
 
-static struct drop choose_drop(const struct place_ask *ask, const uint32_t *room,
+static struct drop choose_drop(const struct place_ask *ask, const uint32_t *capacity,
                                const struct place_pair *pair)
 {
-    const uint32_t a = count_apart(ask, room, pair->a), b = count_apart(ask, room, pair->b);
-    const bool keeps_a = a != b ? a < b : room[pair->a] >= room[pair->b];
+    const uint32_t a = count_apart(ask, capacity, pair->a), b = count_apart(ask, capacity, pair->b);
+    const bool keeps_a = a != b ? a < b : capacity[pair->a] >= capacity[pair->b];
     return (struct drop){ .node = { keeps_a ? pair->b : pair->a, keeps_a ? pair->a : pair->b } };
 }
 
-static void leave_out(struct drop *drop, uint32_t *room)
+static void leave_out(struct drop *drop, uint32_t *capacity)
 {
     const uint32_t node = drop->node[drop->second];
-    drop->room = room[node];
-    room[node] = 0;
+    drop->capacity = capacity[node];
+    capacity[node] = 0;
 }
 
-static void take_back(struct drop *drop, uint32_t *room)
+static void take_back(struct drop *drop, uint32_t *capacity)
 {
-    room[drop->node[drop->second]] = drop->room;
+    capacity[drop->node[drop->second]] = drop->capacity;
 }
 
 /* Fills slots without taking both nodes of any pair. false: there is no such choice; out_pair: the
  * first that stood against it, or NULL. */
 static bool fill_apart(const struct place_node *nodes, size_t node_count,
-                       const struct place_ask *ask, uint32_t *room, bool free_only,
+                       const struct place_ask *ask, uint32_t *capacity, bool free_only,
                        struct place_slot *out, const struct place_pair **out_pair)
 {
     struct drop drops[DROPS_MAX];
     size_t depth = 0;
     *out_pair = NULL;
     for (int i = 0; i < TRIES_MAX; i++) {
-        const bool fits = fill_slots(nodes, node_count, ask, room, free_only, out);
+        const bool fits = fill_slots(nodes, node_count, ask, capacity, free_only, out);
         const struct place_pair *pair = fits ? find_apart(ask, out) : NULL;
         if (fits && !pair)
             return true;
         if (pair && !*out_pair)
             *out_pair = pair;
         if (pair && depth < DROPS_MAX) {
-            drops[depth] = choose_drop(ask, room, pair);
-            leave_out(&drops[depth++], room);
+            drops[depth] = choose_drop(ask, capacity, pair);
+            leave_out(&drops[depth++], capacity);
             continue;
         }
         while (depth > 0 && drops[depth - 1].second)
-            take_back(&drops[--depth], room);
+            take_back(&drops[--depth], capacity);
         if (depth == 0)
             return false;
-        take_back(&drops[depth - 1], room);
+        take_back(&drops[depth - 1], capacity);
         drops[depth - 1].second = true;
-        leave_out(&drops[depth - 1], room);
+        leave_out(&drops[depth - 1], capacity);
     }
     return false;
 }
@@ -335,27 +335,27 @@ static uint32_t count_slots(const struct place_node *node, const struct place_as
 /* Returns whether there is room if all slots of these nodes are free. any_way: whatever ports and
  * paths there are. */
 static bool fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
-                 enum counts counts, bool any_way, struct room *room)
+                 enum counts counts, bool any_way, struct capacity *capacity)
 {
     uint32_t slots[PLACE_NODES_MAX];
     struct place_slot taken[LIMIT_RANKS];
     const struct place_pair *pair;
     for (size_t i = 0; i < node_count; i++)
         slots[i] = count_slots(&nodes[i], ask, counts);
-    find_room(nodes, node_count, ask, slots, any_way, room);
-    if (!room->any || any_way || ask->apart_count == 0)
-        return room->any;
+    find_room(nodes, node_count, ask, slots, any_way, capacity);
+    if (!capacity->any || any_way || ask->apart_count == 0)
+        return capacity->any;
     return fill_apart(nodes, node_count, ask, slots, false, taken, &pair);
 }
 
 bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
                 uint32_t *out_kept)
 {
-    struct room room;
-    if (!fits(nodes, node_count, ask, COUNTS_SOON, false, &room))
+    struct capacity capacity;
+    if (!fits(nodes, node_count, ask, COUNTS_SOON, false, &capacity))
         return false;
     for (size_t i = 0; out_kept && i < node_count; i++) {
-        if (room.alone[i] > 0 || room.shared[i] > 0)
+        if (capacity.alone[i] > 0 || capacity.shared[i] > 0)
             out_kept[i] = PLACE_ALL;
     }
     return true;
@@ -364,8 +364,8 @@ bool place_fits(const struct place_node *nodes, size_t node_count, const struct 
 bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
                          const struct place_ask *ask)
 {
-    struct room room;
-    return fits(nodes, node_count, ask, COUNTS_IN_REACH, false, &room);
+    struct capacity capacity;
+    return fits(nodes, node_count, ask, COUNTS_IN_REACH, false, &capacity);
 }
 
 /* Explains why nodes that have slots enough between them can't share the job. */
@@ -373,8 +373,8 @@ static void explain_apart(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct reason *reason)
 {
     const uint32_t each = ports_of_worker(ask);
-    struct room room;
-    const bool ports = fits(nodes, node_count, ask, COUNTS_REGISTERED, true, &room);
+    struct capacity capacity;
+    const bool ports = fits(nodes, node_count, ask, COUNTS_REGISTERED, true, &capacity);
     for (size_t i = 0; ports && i < node_count; i++) {
         const uint32_t slots = node_fits(&nodes[i], ask) ? nodes[i].slots : 0;
         const uint32_t wanted = slots < ask->count - 1 ? slots : ask->count - 1;
@@ -407,8 +407,8 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct place_slot *out,
                           struct reason *reason)
 {
-    uint32_t room[PLACE_NODES_MAX];
-    const struct tally tally = count_room(nodes, node_count, ask, room);
+    uint32_t capacity[PLACE_NODES_MAX];
+    const struct tally tally = count_capacity(nodes, node_count, ask, capacity);
     const char *many = ask->count == 1 ? "" : "s";
     if (tally.capacity == 0)
         return explain_none(&tally, node_count, ask, reason);
@@ -425,7 +425,7 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
         return ST_AGAIN;
     }
     const struct place_pair *pair = NULL;
-    if (fill_apart(nodes, node_count, ask, room, true, out, &pair))
+    if (fill_apart(nodes, node_count, ask, capacity, true, out, &pair))
         return ST_OK;
     if (pair) {
         reason_set(reason,
@@ -433,7 +433,7 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                    nodes[pair->a].name, nodes[pair->b].name, ask->count);
         return ST_UNREACHABLE;
     }
-    struct room any;
+    struct capacity any;
     if (fits(nodes, node_count, ask, COUNTS_REGISTERED, false, &any)) {
         reason_set(reason,
                    "needs %u slots on nodes whose workers reach each other: %u of %u are free, but "

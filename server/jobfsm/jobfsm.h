@@ -169,9 +169,9 @@ struct fsm_due {
 };
 
 /* Saves that the store did not take. */
-struct fsm_room {
-    uint64_t refused; /* saves for which the store had no room */
-    uint32_t row;     /* of them in a row, up to now */
+struct fsm_store_full {
+    uint64_t refused;     /* saves for which the store had no room */
+    uint32_t consecutive; /* of them in a row, up to now */
     char reason[LIMIT_REASON];
 
     bool unsaved;       /* the store fails saves; an event said so */
@@ -262,7 +262,7 @@ struct fsm {
     uint64_t tried_step;
     struct fsm_due due;
     uint64_t state_bytes; /* of a checkpoint, raw; 0: not known yet */
-    struct fsm_room room;
+    struct fsm_store_full store_full;
     struct fsm_accounts accounts;
     int64_t unstarted_ms;       /* of lost_ms: before it ran for the first time */
     struct recovery recovery;   /* the newest */

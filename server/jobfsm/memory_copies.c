@@ -72,8 +72,8 @@ static bool is_usable(const struct fsm *m, const struct fsm_copy *copy)
            (m->total_steps == 0 || copy->step < m->total_steps);
 }
 
-/* Makes room for the copies of a generation of so many ranks, or of this one. */
-static bool has_room(struct fsm *m, uint32_t size)
+/* Makes space for the copies of a generation of so many ranks, or of this one. */
+static bool reserve_copies(struct fsm *m, uint32_t size)
 {
     const size_t most = (size_t)(size > m->size ? size : m->size) * COPIES_PER_RANK;
     if (m->copy_count < m->copy_capacity)
@@ -99,7 +99,7 @@ void fsm_copies_hear(struct fsm_ctx *t)
         struct fsm_copy *known = find_share(m, &copy, copy.rank);
         if (known && copy.holder == copy.rank) {
             *known = copy; /* the best place for a share is where it is needed */
-        } else if (!known && is_usable(m, &copy) && has_room(m, copy.size)) {
+        } else if (!known && is_usable(m, &copy) && reserve_copies(m, copy.size)) {
             m->copies[m->copy_count++] = copy;
         }
     }

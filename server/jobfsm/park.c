@@ -228,7 +228,7 @@ static uint32_t count_there(const struct fsm *m)
 
 /* Counts places for newcomers. Spares that start, and workers that were ended and are not gone,
  * have theirs for a while. */
-static uint32_t count_room(const struct fsm *m)
+static uint32_t count_places(const struct fsm *m)
 {
     uint32_t taken = 0;
     for (uint32_t i = 0; i < m->count; i++)
@@ -239,15 +239,15 @@ static uint32_t count_room(const struct fsm *m)
 
 uint32_t fsm_vacant(const struct fsm *m)
 {
-    const uint32_t there = count_there(m), room = count_room(m);
+    const uint32_t there = count_there(m), places = count_places(m);
     if (there >= m->config.ranks || (there > 0 && there >= m->config.min))
         return 0;
-    return m->config.ranks - there < room ? m->config.ranks - there : room;
+    return m->config.ranks - there < places ? m->config.ranks - there : places;
 }
 
-bool fsm_has_room(const struct fsm *m)
+bool fsm_reaches_min(const struct fsm *m)
 {
-    return count_there(m) + count_room(m) >= m->config.min;
+    return count_there(m) + count_places(m) >= m->config.min;
 }
 
 bool fsm_awaits_word(const struct fsm *m)
@@ -260,7 +260,7 @@ bool fsm_awaits_word(const struct fsm *m)
 
 bool fsm_wants_slots(const struct fsm *m, int64_t now)
 {
-    const bool waits = m->state == FSM_RECOVERING && !fsm_ends(m) && fsm_has_room(m) &&
+    const bool waits = m->state == FSM_RECOVERING && !fsm_ends(m) && fsm_reaches_min(m) &&
                        !fsm_awaits_word(m) && !fsm_distrusts(m) &&
                        !fsm_damage_pending((struct fsm *)m); /* which only looks */
     return (m->state == FSM_QUEUED || waits) && now >= m->retry_at;

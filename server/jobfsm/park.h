@@ -27,7 +27,7 @@ void fsm_keep(struct fsm_ctx *t);
 bool fsm_awaits_word(const struct fsm *m);
 /* True if kept workers, ready spares and free places together reach config.min. If not, the job
  * waits for workers that are about to be gone, or ready. */
-bool fsm_has_room(const struct fsm *m);
+bool fsm_reaches_min(const struct fsm *m);
 /* True in PLACING if a kept worker went since slots were found, and too few workers are left to go
  * on. */
 bool fsm_is_vacated(const struct fsm *m);

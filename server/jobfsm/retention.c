@@ -292,7 +292,8 @@ static uint64_t count_last(const struct fsm *m)
     uint64_t good = 0;
     for (size_t i = 0; i < m->catalog_count; i++)
         good += m->catalog[i].state == FSM_CKPT_GOOD;
-    bool pushed_out = m->room.row > 0 && m->config.keep_last > 1 && good >= m->config.keep_last;
+    bool pushed_out =
+        m->store_full.consecutive > 0 && m->config.keep_last > 1 && good >= m->config.keep_last;
     return pushed_out ? m->config.keep_last - 1 : m->config.keep_last;
 }
 

@@ -89,8 +89,8 @@ static void drop_outdated(struct fsm_ctx *t, uint32_t rank, uint64_t step)
         if (!open || save->step >= step || (*flags & FSM_RANK_REPORTED))
             continue;
         *flags = FSM_RANK_KNOWS_DROP | FSM_RANK_REMOVED;
-        fsm_save_drop(t, i, "a worker went on without it", !m->room.late_reported);
-        m->room.late_reported = true;
+        fsm_save_drop(t, i, "a worker went on without it", !m->store_full.late_reported);
+        m->store_full.late_reported = true;
         send_folder(t, i, rank, false); /* should it wait for the folder all the same */
     }
 }
@@ -111,7 +111,7 @@ static int find_or_open(struct fsm_ctx *t, uint32_t rank, uint64_t step)
         index = fsm_save_new(t, step, FSM_SAVE_OPENING);
     if (index < 0) {
         m->ranks[rank].counter_at = t->now; /* a rank that waits for it is not hanging */
-        if (!m->room.unsaved)
+        if (!m->store_full.unsaved)
             (void)fsm_unsaved(t, "the saves before wait for the store, one more has no place");
         fsm_act_on(t, FSM_ACT_SEND_FOLDER, step, m->generation)->rank = rank;
         return -1;
@@ -435,7 +435,7 @@ void fsm_on_publish_done(struct fsm_ctx *t)
     tell_saved(t, &ckpt);
     if (fsm_alive(m))
         fsm_send_done(t, save->step, FSM_ALL_RANKS, true);
-    fsm_room_again(t, save->step);
+    fsm_store_has_space_again(t, save->step);
     fsm_note_cost(t, save);
     fsm_note_stall(m, save->times.stall_us);
     after_commit(t, save->step);

@@ -256,11 +256,11 @@ static void drop_before_begin(struct fsm_ctx *t)
         return;
     m->ranks[t->ev->rank].save_flags[index] = FSM_RANK_KNOWS_DROP | FSM_RANK_REMOVED;
     m->saves[index].retry_at = t->now + fsm_retry_ms(1); /* where it was announced */
-    if (!m->room.late_reported) {
+    if (!m->store_full.late_reported) {
         fsm_tell(t, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
                  t->ev->save_failed.message ? t->ev->save_failed.message : "a worker was late");
     }
-    m->room.late_reported = true;
+    m->store_full.late_reported = true;
     fsm_send_done(t, step, FSM_ALL_RANKS, false);
 }
 
@@ -300,11 +300,11 @@ void fsm_save_refuse(struct fsm_ctx *t, int index, const char *why)
 {
     struct fsm *m = t->m;
     struct fsm_save *save = &m->saves[index];
-    bool first = m->room.row == 0;
+    bool first = m->store_full.consecutive == 0;
     bool exit = false;
-    m->room.refused++;
-    m->room.row++;
-    fsm_text(m->room.reason, sizeof(m->room.reason), why);
+    m->store_full.refused++;
+    m->store_full.consecutive++;
+    fsm_text(m->store_full.reason, sizeof(m->store_full.reason), why);
     if (!fsm_announced_exit(m, save->step))
         (void)fsm_forget_announced(m, save->step, &exit);
     if (first) {
@@ -326,26 +326,26 @@ bool fsm_unsaved(struct fsm_ctx *t, const char *why)
     unsigned long long since = newest ? newest->step : 0;
     if (!fsm_trains(m) || fsm_ends(m))
         return false;
-    if (!m->room.unsaved)
+    if (!m->store_full.unsaved)
         fsm_tell(t, "store-fails", "no checkpoint since step %llu: %.400s", since, why);
-    m->room.unsaved = true;
+    m->store_full.unsaved = true;
     const char *waits = m->state == FSM_SAVING ? "waits to save; " : "";
     fsm_set_reason(m, "%sno checkpoint since step %llu: %.400s", waits, since, why);
     return true;
 }
 
-void fsm_room_again(struct fsm_ctx *t, uint64_t step)
+void fsm_store_has_space_again(struct fsm_ctx *t, uint64_t step)
 {
     struct fsm *m = t->m;
-    if (m->room.unsaved)
+    if (m->store_full.unsaved)
         fsm_tell(t, "store-works", "step %llu is saved", (unsigned long long)step);
-    m->room.unsaved = false;
-    m->room.late_reported = false;
-    if (m->room.row == 0)
+    m->store_full.unsaved = false;
+    m->store_full.late_reported = false;
+    if (m->store_full.consecutive == 0)
         return;
     fsm_tell(t, "store-room", "step %llu is saved; the store had no room for the %u before",
-             (unsigned long long)step, m->room.row);
-    m->room.row = 0;
+             (unsigned long long)step, m->store_full.consecutive);
+    m->store_full.consecutive = 0;
 }
 
 /* ---- leftovers ---- */

@@ -25,7 +25,7 @@ void fsm_save_refuse(struct fsm_ctx *t, int index, const char *why);
 /* Notes that the store fails saves: sets the reason and, once until a save commits, tells an event.
  * false: nothing runs that could be saved. */
 bool fsm_unsaved(struct fsm_ctx *t, const char *why);
-void fsm_room_again(struct fsm_ctx *t, uint64_t step); /* a save committed */
+void fsm_store_has_space_again(struct fsm_ctx *t, uint64_t step); /* a save committed */
 void fsm_on_save_failed(struct fsm_ctx *t);
 void fsm_on_drop_done(struct fsm_ctx *t);
 void fsm_sweep(struct fsm_ctx *t);       /* after every event */

@@ -375,7 +375,7 @@ struct fsm_awaited fsm_await_save(const struct fsm *m)
 {
     struct fsm_awaited awaited = { .step = fsm_step_now(m) + 1,
                                    .generation = m->generation,
-                                   .refused = m->room.refused };
+                                   .refused = m->store_full.refused };
     if (m->total_steps > 0 && awaited.step > m->total_steps)
         awaited.step = m->total_steps; /* the last one, which is on its way */
     if (m->state == FSM_PAUSED || fsm_state_final(m->state))
@@ -411,7 +411,7 @@ enum fsm_outcome fsm_save_outcome(const struct fsm *m, const struct fsm_awaited 
         return FSM_OUTCOME_SAVED;
     if (m->generation != awaited->generation)
         return FSM_OUTCOME_ENDED;
-    if (m->room.refused > awaited->refused && !save_comes(m))
+    if (m->store_full.refused > awaited->refused && !save_comes(m))
         return FSM_OUTCOME_REFUSED;
     if (fsm_alive_rank(m, FSM_ALL_RANKS) && m->ending.to != FSM_RECOVERING)
         return FSM_OUTCOME_OPEN;

@@ -119,7 +119,7 @@ const char *fsm_health(const struct fsm *m)
             if (!m->ranks[i].gone && agent >= FSM_AGENT_SILENT)
                 return "unsupervised";
         }
-        if (m->window_until || m->room.unsaved || m->room.row > 0)
+        if (m->window_until || m->store_full.unsaved || m->store_full.consecutive > 0)
             return "degraded"; /* the job trains, and what it trains is not saved */
     }
     return m->state == FSM_FAILED ? "degraded" : "ok";

@@ -137,7 +137,7 @@ static enum status find_large(struct journal *journal, char out[16])
 }
 
 /* ST_NOT_FOUND: no job can give any. */
-static enum status make_room(struct journal *journal, struct journal_tidied *out)
+static enum status make_space(struct journal *journal, struct journal_tidied *out)
 {
     static const struct journal_thin bare = { JOURNAL_BARE_ROWS, JOURNAL_BARE_BYTES / 2,
                                               JOURNAL_BARE_ROWS / 4 };
@@ -165,7 +165,7 @@ static enum status tidy_pages(struct journal *journal, struct journal_tidied *ou
     if (st != ST_OK)
         return st;
     if ((pages - unused) * size > journal->bytes_max) {
-        st = make_room(journal, out);
+        st = make_space(journal, out);
         out->more = st == ST_OK;
         return st == ST_NOT_FOUND ? ST_OK : st;
     }

@@ -160,9 +160,9 @@ static void checkpoints(struct explain *page, const struct coord_job *job)
              (unsigned long long)it->step, (double)read / 1e6, (double)bytes / 1e6,
              took > 0 ? (double)read / 1e6 / took : 0);
     }
-    if (m->room.refused > 0) {
-        line(page, "  %llu had no room in the store, last: %s", (unsigned long long)m->room.refused,
-             m->room.reason);
+    if (m->store_full.refused > 0) {
+        line(page, "  %llu had no room in the store, last: %s",
+             (unsigned long long)m->store_full.refused, m->store_full.reason);
     }
 }
 

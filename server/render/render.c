@@ -54,7 +54,7 @@ static const struct fsm_ckpt *oldest_ckpt(const struct fsm *m)
     return count > 1 ? oldest : NULL;
 }
 
-void render_room(const struct coord_job *job, struct reason *out)
+void render_space_hint(const struct coord_job *job, struct reason *out)
 {
     const struct fsm_ckpt *oldest = oldest_ckpt(&job->m);
     if (oldest && !job->unreadable[0]) {
@@ -73,11 +73,12 @@ void render_reason(const struct coord *coord, const struct coord_job *job, struc
 {
     struct reason why, hint;
     coord_reason(coord, job, &why);
-    if (why.text[0] == '\0' || job->m.room.row == 0 || fsm_state_final(job->m.state)) {
+    if (why.text[0] == '\0' || job->m.store_full.consecutive == 0 ||
+        fsm_state_final(job->m.state)) {
         *out = why;
         return;
     }
-    render_room(job, &hint);
+    render_space_hint(job, &hint);
     reason_set(out, "%.330s. %.170s", why.text, hint.text);
 }
 
@@ -454,8 +455,8 @@ static bool add_plan(const struct coord_job *job, Cairn__V1__Job *out)
     out->checkpoint_plan = plan;
     plan->interval_s = (double)fsm_interval_ms(m) / 1e3;
     plan->failures = m->failures;
-    plan->refused = m->room.refused;
-    plan->refused_reason = render_text(m->room.reason);
+    plan->refused = m->store_full.refused;
+    plan->refused_reason = render_text(m->store_full.reason);
     if (m->config.every_auto) {
         struct interval_facts facts = fsm_interval_facts(m);
         plan->cost_s = (double)m->due.cost_us / 1e6;

@@ -80,7 +80,7 @@ char *render_debug(const struct coord *coord, const struct coord_job *job);
  * render_job. */
 void render_reason(const struct coord *coord, const struct coord_job *job, struct reason *out);
 /* Says what makes room in a full store: "'cairn ckpt rm JOB@STEP' ..." */
-void render_room(const struct coord_job *job, struct reason *out);
+void render_space_hint(const struct coord_job *job, struct reason *out);
 
 /* Returns a copy on the heap for a message's field; NULL: no memory. */
 char *render_text(const char *value);

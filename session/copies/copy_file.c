@@ -21,7 +21,7 @@ static size_t aligned(size_t size, size_t to)
 }
 
 /* The extents, hashes of at least 64 KiB each, the skip list and the blobs. */
-static size_t beside_room(size_t share_bytes)
+static size_t beside_bytes(size_t share_bytes)
 {
     const size_t pieces = share_bytes / PIECE_ELEMENTS + CKPT_BUFFERS_MAX;
     const size_t extents = CKPT_EXTENTS_MAX * sizeof(struct copy_extent);
@@ -31,7 +31,7 @@ static size_t beside_room(size_t share_bytes)
 
 size_t copy_file_bytes(size_t share_bytes)
 {
-    return beside_room(share_bytes) +
+    return beside_bytes(share_bytes) +
            aligned(share_bytes + CKPT_BUFFERS_MAX * (size_t)COPY_ALIGN, COPY_PAGE);
 }
 
@@ -105,7 +105,7 @@ enum status copy_file_open(const char *path, size_t share_bytes, struct copy_fil
     enum status st = copy_file_open_size(path, copy_file_bytes(share_bytes), out);
     if (st != ST_OK)
         return st;
-    out->data_offset = beside_room(share_bytes);
+    out->data_offset = beside_bytes(share_bytes);
     out->room = out->data_offset - COPY_BESIDE;
     return ST_OK;
 }
@@ -123,7 +123,7 @@ void copy_file_close(struct copy_file *file)
 /* ---- writing ---- */
 
 /* Room in the part beside; 0: none is left. */
-static size_t take_room(const struct copy_file *file, size_t *at, uint64_t size)
+static size_t take_space(const struct copy_file *file, size_t *at, uint64_t size)
 {
     const size_t here = aligned(*at, 8);
     if (here > file->data_offset || size > file->data_offset - here)
@@ -145,7 +145,7 @@ static enum status put_extent(struct copy_file *file, uint32_t i, size_t at[2])
     const uint64_t width = ckpt_dtype_size(file->buffers[from->buffer].dtype);
     const uint64_t bytes = from->count * width;
     const size_t hashes =
-        take_room(file, &at[0], ckpt_pieces(from->count) * sizeof(struct ckpt_hash));
+        take_space(file, &at[0], ckpt_pieces(from->count) * sizeof(struct ckpt_hash));
     if (hashes == 0 || at[1] > file->size || bytes > file->size - at[1])
         return ST_FULL;
     extents_of(file)[i] = (struct copy_extent){ .buffer = from->buffer,
@@ -173,7 +173,7 @@ static enum status put_share(struct copy_file *file, const struct ckpt_state *st
     if (st != ST_OK)
         return st;
     head->extent_count = file->share.count;
-    head->extents = take_room(file, &at[0], head->extent_count * sizeof(struct copy_extent));
+    head->extents = take_space(file, &at[0], head->extent_count * sizeof(struct copy_extent));
     st = head->extents == 0 ? ST_FULL : ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < head->extent_count; i++)
         st = put_extent(file, i, at);
@@ -184,7 +184,7 @@ static enum status put_blobs(struct copy_file *file, const struct ckpt_state *st
 {
     struct copy_head *head = head_of(file);
     const uint64_t skip_bytes = state->scalars.skip_count * sizeof(uint64_t);
-    head->skip = take_room(file, at, skip_bytes);
+    head->skip = take_space(file, at, skip_bytes);
     if (head->skip == 0 || state->blob_count > COPY_BLOBS_MAX)
         return ST_FULL;
     if (skip_bytes > 0)
@@ -193,7 +193,7 @@ static enum status put_blobs(struct copy_file *file, const struct ckpt_state *st
     for (uint32_t i = 0; i < state->blob_count; i++) {
         const struct ckpt_blob *from = &state->blobs[i];
         struct copy_blob *to = &head->blobs[i];
-        to->offset = take_room(file, at, from->size);
+        to->offset = take_space(file, at, from->size);
         if (to->offset == 0)
             return ST_FULL;
         memcpy(to->name, from->name, strnlen(from->name, sizeof(to->name) - 1));

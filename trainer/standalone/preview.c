@@ -13,7 +13,7 @@
 #include "common/paths.h"
 #include "session/memory/budget.h"
 #include "session/memory/copy_interval.h"
-#include "session/memory/room.h"
+#include "session/memory/headroom.h"
 #include "trainer/device/device.h"
 #include "trainer/standalone/preview_data.h"
 #include "trainer/standalone/preview_pipeline.h"
@@ -274,8 +274,8 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
     if (every == 0)
         return buf_append_text(p->out, "copies     none in memory (checkpoint.memory_every)\n");
     if (every == JOBSPEC_EVERY_AUTO) {
-        const struct session_room room = session_room_measure(dir);
-        wish->every = session_room_holds(&room, wish, workers, &budget, &why);
+        const struct session_headroom headroom = session_headroom_measure(dir);
+        wish->every = session_headroom_holds(&headroom, wish, workers, &budget, &why);
         if (!wish->every) {
             return buf_printf(p->out, "copies     none in memory, with all workers here: %s\n",
                               why.text);

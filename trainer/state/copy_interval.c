@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/limits.h"
-#include "session/memory/room.h"
+#include "session/memory/headroom.h"
 #include "trainer/worker/agree.h"
 
 enum status copy_interval_agree(struct worker *worker, uint32_t mine, uint32_t *out)
@@ -47,14 +47,14 @@ enum status copy_interval_choose(const struct copy_interval_options *options,
 {
     const struct session_assignment *a = options->assignment;
     const struct session_wish wish = session_wish_of(ready);
-    const struct session_room room = session_room_measure(options->copies);
+    const struct session_headroom headroom = session_headroom_measure(options->copies);
     const uint32_t workers = workers_here(a);
     struct session_budget budget;
     struct reason none;
     uint32_t every = 0;
     why->text[0] = '\0';
     ready->copy_cost.core_free = is_core_free(options->worker, workers);
-    const bool holds = session_room_holds(&room, &wish, workers, &budget, &none);
+    const bool holds = session_headroom_holds(&headroom, &wish, workers, &budget, &none);
     if (!holds && a->nodes != NULL) {
         reason_set(why, "node %s: %s", a->nodes[a->rank], none.text);
     } else if (!holds) {

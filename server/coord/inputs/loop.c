@@ -98,8 +98,8 @@ int64_t coord_deadline(struct coord *coord)
         at = coord->left_at;
     if (coord->tidy_at < at)
         at = coord->tidy_at;
-    if (coord->options.room && coord->room_at < at)
-        at = coord->room_at;
+    if (coord->options.space && coord->space_at < at)
+        at = coord->space_at;
     if (coord->schedule_needed || coord->accused)
         at = now;
     coord->promised_at = at > now ? at : now; /* what is overdue already was excused already */
@@ -146,7 +146,7 @@ bool coord_journal_full(const struct coord *coord)
     return coord->full;
 }
 
-static void tell_room(struct coord *coord, const char *what, const char *message)
+static void tell_of_space(struct coord *coord, const char *what, const char *message)
 {
     for (size_t i = 0; i < coord->job_count; i++)
         coord->jobs[i]->version++;
@@ -154,22 +154,22 @@ static void tell_room(struct coord *coord, const char *what, const char *message
         coord_note(coord, coord->live.list[i - 1].value, what, message);
 }
 
-static void look_for_room(struct coord *coord)
+static void look_for_space(struct coord *coord)
 {
     const struct coord_options *options = &coord->options;
-    if (!options->room || coord_now(coord) < coord->room_at)
+    if (!options->space || coord_now(coord) < coord->space_at)
         return;
-    const bool full = options->room(options->journal) == ST_FULL;
-    coord->room_at = coord_now(coord) + COORD_ROOM_MS;
+    const bool full = options->space(options->journal) == ST_FULL;
+    coord->space_at = coord_now(coord) + COORD_SPACE_MS;
     if (full == coord->full)
         return;
     coord->full = full;
     if (full) {
         LOG_ERROR(options->log, "%s: %s", journal_path(options->journal), COORD_JOURNAL_FULL);
-        tell_room(coord, "journal-full", COORD_JOURNAL_FULL);
+        tell_of_space(coord, "journal-full", COORD_JOURNAL_FULL);
     } else {
         LOG_INFO(options->log, "the journal's disk has room again");
-        tell_room(coord, "journal-room", "the journal's disk has room again");
+        tell_of_space(coord, "journal-room", "the journal's disk has room again");
     }
 }
 
@@ -189,7 +189,7 @@ void coord_tick(struct coord *coord)
     }
     if (coord->queue.count + coord->hungry.count > 0 && now >= coord->looked_at + COORD_LOOK_MS)
         coord->schedule_needed = true;
-    look_for_room(coord);
+    look_for_space(coord);
     coord_chores_tick(coord);
     coord_drain_accused(coord);
     coord_settle(coord);

@@ -159,7 +159,7 @@ static enum status forget_job(struct coord *coord, const char *id, const char *w
 }
 
 /* Jobs that ended long ago make room; their checkpoints stay where they are. */
-static enum status make_room(struct coord *coord)
+static enum status make_space(struct coord *coord)
 {
     if (coord->live.count >= LIMIT_JOBS)
         return ST_FULL;
@@ -197,7 +197,7 @@ enum status coord_submit(struct coord *coord, const struct jobspec *spec, const 
     if (st == ST_OK)
         st = could_connect(coord, NULL, spec->workers.count, spec->workers.spares, reason);
     if (st == ST_OK)
-        st = make_room(coord);
+        st = make_space(coord);
     struct coord_job *job;
     if (st == ST_OK)
         st = new_job(coord, spec, job_file, &job);

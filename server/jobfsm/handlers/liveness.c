@@ -326,7 +326,7 @@ static void watch_collecting(struct fsm_ctx *t, int index)
     uint32_t late = find_late(t, index, stuck_ms(m));
     if (late == FSM_ALL_RANKS) {
         late = m->state == FSM_SAVING ? find_late(t, index, FSM_SILENT_MS) : late;
-        if (late != FSM_ALL_RANKS && !m->room.unsaved) {
+        if (late != FSM_ALL_RANKS && !m->store_full.unsaved) {
             fsm_set_reason(m, "waits for rank %u on node %s to write its file of step %llu", late,
                            m->ranks[late].node, step);
         }

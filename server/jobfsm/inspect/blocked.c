@@ -178,7 +178,7 @@ static void by_waiting(const struct fsm *m, int64_t now, struct fsm_blocked *out
         by_checkpoint(m, now, out);
     } else if (fsm_awaits_word(m)) {
         by_word(m, now, out);
-    } else if (!fsm_has_room(m)) {
+    } else if (!fsm_reaches_min(m)) {
         say(out, FSM_BLOCK_ROOM, now, 0,
             "workers that end, or that start, hold places of the %u workers that it needs at least",
             m->config.min);

@@ -179,10 +179,10 @@ static void room_is_that_of_all_that_are_kept_and_one_more(void **state)
     auto_free struct jobspec *job = calloc(1, sizeof(*job));
     assert_non_null(job);
     job->checkpoint.keep_last = 8;
-    assert_int_equal(room_count(job), 9);
+    assert_int_equal(capacity_count(job), 9);
     job->checkpoint.keep_best.metric = JOBSPEC_METRIC_LOSS;
     job->checkpoint.keep_best.n = 2;
-    assert_int_equal(room_count(job), 11);
+    assert_int_equal(capacity_count(job), 11);
 }
 
 int main(void)

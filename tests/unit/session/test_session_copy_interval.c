@@ -5,7 +5,7 @@
 
 #include "session/copies/copy_file.h"
 #include "session/memory/copy_interval.h"
-#include "session/memory/room.h"
+#include "session/memory/headroom.h"
 #include "tests/test.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -99,9 +99,9 @@ static void when_it_is_agreed_anew_follows_from_the_step_alone(void **unused)
 
 static const struct session_wish wish = { .share_bytes = 90 * MIB, .threads = 1 };
 
-static struct session_room room_of(uint64_t folder, uint64_t memory, uint64_t groups)
+static struct session_headroom room_of(uint64_t folder, uint64_t memory, uint64_t groups)
 {
-    return (struct session_room){
+    return (struct session_headroom){
         .folder = folder, .memory = memory, .groups = groups, .bound = UINT64_MAX
     };
 }
@@ -114,24 +114,24 @@ static void a_quarter_of_the_least_that_is_free_holds_all_copies(void **unused)
     struct reason why;
     for (uint32_t workers = 1; workers < 5; workers++) {
         const uint64_t free = workers * most;
-        const struct session_room rooms[] = { room_of(free, UINT64_MAX, UINT64_MAX),
-                                              room_of(UINT64_MAX, free, UINT64_MAX),
-                                              room_of(UINT64_MAX, UINT64_MAX, free) };
+        const struct session_headroom rooms[] = { room_of(free, UINT64_MAX, UINT64_MAX),
+                                                  room_of(UINT64_MAX, free, UINT64_MAX),
+                                                  room_of(UINT64_MAX, UINT64_MAX, free) };
         static const char *const wheres[] = { "where copies lie", "memory available",
                                               "control group" };
         for (size_t i = 0; i < 3; i++) {
-            assert_true(session_room_holds(&rooms[i], &wish, workers, &budget, &why));
+            assert_true(session_headroom_holds(&rooms[i], &wish, workers, &budget, &why));
             assert_int_equal(budget.files, 3);
-            assert_false(session_room_holds(&rooms[i], &wish, workers + 1, &budget, &why));
+            assert_false(session_headroom_holds(&rooms[i], &wish, workers + 1, &budget, &why));
             assert_non_null(strstr(why.text, wheres[i]));
         }
-        struct session_room less = room_of(free - 4, free, free);
-        assert_false(session_room_holds(&less, &wish, workers, &budget, &why));
+        struct session_headroom less = room_of(free - 4, free, free);
+        assert_false(session_headroom_holds(&less, &wish, workers, &budget, &why));
         less.held = 4; /* by copies of an earlier generation, which are used again */
-        assert_true(session_room_holds(&less, &wish, workers, &budget, &why));
+        assert_true(session_headroom_holds(&less, &wish, workers, &budget, &why));
         less.bound = free - 4;
-        assert_false(session_room_holds(&less, &wish, workers, &budget, &why));
-        assert_non_null(strstr(why.text, SESSION_ROOM_ENV));
+        assert_false(session_headroom_holds(&less, &wish, workers, &budget, &why));
+        assert_non_null(strstr(why.text, SESSION_HEADROOM_ENV));
     }
 }
 
@@ -140,34 +140,34 @@ static void without_a_folder_or_with_too_small_a_bound_there_are_none(void **unu
     (void)unused;
     struct session_budget budget;
     struct reason why;
-    struct session_room room = room_of(0, UINT64_MAX, UINT64_MAX);
-    assert_false(session_room_holds(&room, &wish, 1, &budget, &why));
+    struct session_headroom headroom = room_of(0, UINT64_MAX, UINT64_MAX);
+    assert_false(session_headroom_holds(&headroom, &wish, 1, &budget, &why));
     assert_non_null(strstr(why.text, "folder of copies"));
-    room.folder = UINT64_MAX;
+    headroom.folder = UINT64_MAX;
     struct session_wish bounded = wish;
     bounded.bytes_max = 150 * MIB; /* enough for saves */
     assert_int_equal(session_budget(&bounded, &budget), ST_OK);
-    assert_false(session_room_holds(&room, &bounded, 1, &budget, &why));
+    assert_false(session_headroom_holds(&headroom, &bounded, 1, &budget, &why));
     assert_non_null(strstr(why.text, "checkpoint.memory at least"));
     bounded.bytes_max = 250 * MIB; /* two files are enough */
-    assert_true(session_room_holds(&room, &bounded, 1, &budget, &why));
+    assert_true(session_headroom_holds(&headroom, &bounded, 1, &budget, &why));
     assert_int_equal(budget.files, 2);
 }
 
 static void what_is_free_is_measured(void **unused)
 {
     (void)unused;
-    struct session_room room = session_room_measure("/dev/shm/not/there/yet");
-    assert_true(room.folder > 0 && room.folder < UINT64_MAX);
-    assert_true(room.memory > MIB && room.memory < UINT64_MAX);
-    assert_true(room.groups > 0);
-    assert_int_equal(room.held, 0);
-    assert_int_equal(room.bound, UINT64_MAX);
-    assert_int_equal(session_room_measure(NULL).folder, 0);
-    assert_int_equal(session_room_measure("/proc/version/x").folder, 0); /* under a file */
-    assert_int_equal(setenv(SESSION_ROOM_ENV, "12345", 1), 0);
-    assert_int_equal(session_room_measure("/dev/shm").bound, 12345);
-    assert_int_equal(unsetenv(SESSION_ROOM_ENV), 0);
+    struct session_headroom headroom = session_headroom_measure("/dev/shm/not/there/yet");
+    assert_true(headroom.folder > 0 && headroom.folder < UINT64_MAX);
+    assert_true(headroom.memory > MIB && headroom.memory < UINT64_MAX);
+    assert_true(headroom.groups > 0);
+    assert_int_equal(headroom.held, 0);
+    assert_int_equal(headroom.bound, UINT64_MAX);
+    assert_int_equal(session_headroom_measure(NULL).folder, 0);
+    assert_int_equal(session_headroom_measure("/proc/version/x").folder, 0); /* under a file */
+    assert_int_equal(setenv(SESSION_HEADROOM_ENV, "12345", 1), 0);
+    assert_int_equal(session_headroom_measure("/dev/shm").bound, 12345);
+    assert_int_equal(unsetenv(SESSION_HEADROOM_ENV), 0);
 }
 
 int main(void)

@@ -450,12 +450,12 @@ static void a_full_store_is_told_once_counted_and_trained_beside(void **state)
     assert_false(bench_event(b, "store-full"));
     assert_false(bench_event(b, "save-dropped"));
     bench_store(b, FSM_TASK_DROP, 20, 1, ST_OK);
-    assert_int_equal(b->m.room.refused, 2);
+    assert_int_equal(b->m.store_full.refused, 2);
     bench_commit(b, 30);
     assert_true(bench_event(b, "store-room"));
     assert_string_equal(b->m.reason, "");
-    assert_int_equal(b->m.room.refused, 2);
-    assert_string_equal(b->m.room.reason, status_string(ST_FULL));
+    assert_int_equal(b->m.store_full.refused, 2);
+    assert_string_equal(b->m.store_full.reason, status_string(ST_FULL));
 }
 
 static void no_room_in_a_worker_is_the_same(void **state)
@@ -464,7 +464,7 @@ static void no_room_in_a_worker_is_the_same(void **state)
     bench_save_until(b, 10, FSM_SAVE_COLLECTING);
     bench_save_fails(b, 0, 10);
     assert_true(bench_event(b, "store-full"));
-    assert_int_equal(b->m.room.refused, 1);
+    assert_int_equal(b->m.store_full.refused, 1);
     bench_is_state(b, "RUNNING");
 }
 

@@ -84,7 +84,7 @@ void journal_vfs_watch(journal_call_fn fn, void *arg)
     CHECK(sqlite3_vfs_register(&watching, 1) == SQLITE_OK);
 }
 
-void journal_vfs_room(long writes)
+void journal_vfs_space(long writes)
 {
     room = writes;
 }

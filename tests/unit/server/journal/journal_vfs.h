@@ -11,4 +11,4 @@ typedef void (*journal_call_fn)(void *arg, enum journal_call call);
 /* For the journals that are opened from now on; fn NULL: nobody is told. */
 void journal_vfs_watch(journal_call_fn fn, void *arg);
 /* So many writes from now on the disk is full: each further one fails. Negative: it has room. */
-void journal_vfs_room(long writes);
+void journal_vfs_space(long writes);

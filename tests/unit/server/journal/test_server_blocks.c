@@ -173,9 +173,9 @@ static void a_disk_that_is_full_while_they_move_loses_none(void **state)
         journal_close(f->journal);
         f->journal = NULL;
         journal_edit(f->path, to_13);
-        journal_vfs_room(writes);
+        journal_vfs_space(writes);
         const enum status st = journal_open(f->path, &f->journal);
-        journal_vfs_room(-1);
+        journal_vfs_space(-1);
         if (st == ST_OK)
             break;
         assert_int_equal(st, ST_FULL);

@@ -1,4 +1,4 @@
-#include "session/memory/room.h"
+#include "session/memory/headroom.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -59,11 +59,11 @@ static uint64_t free_in_folder(const char *folder)
     return (uint64_t)about.f_bavail * about.f_frsize;
 }
 
-struct session_room session_room_measure(const char *folder)
+struct session_headroom session_headroom_measure(const char *folder)
 {
-    const char *bound = getenv(SESSION_ROOM_ENV);
+    const char *bound = getenv(SESSION_HEADROOM_ENV);
     const uint64_t available = number_in("/proc/meminfo", "MemAvailable:");
-    return (struct session_room){
+    return (struct session_headroom){
         .folder = folder != NULL ? free_in_folder(folder) : 0,
         .memory = available < UINT64_MAX / 1024 ? available * 1024 : UINT64_MAX,
         .groups = cgroup_memory_of("", 0).left,
@@ -79,22 +79,23 @@ static uint64_t plus(uint64_t left, uint64_t held)
     return left < UINT64_MAX - held ? left + held : UINT64_MAX;
 }
 
-bool session_room_holds(const struct session_room *room, const struct session_wish *wish,
-                        uint32_t workers, struct session_budget *out, struct reason *why)
+bool session_headroom_holds(const struct session_headroom *headroom,
+                            const struct session_wish *wish, uint32_t workers,
+                            struct session_budget *out, struct reason *why)
 {
     const struct {
         uint64_t left;
         const char *where;
     } places[] = {
-        { plus(room->folder, room->held), "free where copies lie" },
-        { plus(room->memory, room->held), "of memory available" },
-        { plus(room->groups, room->held), "left to the control group" },
-        { room->bound, "of " SESSION_ROOM_ENV },
+        { plus(headroom->folder, headroom->held), "free where copies lie" },
+        { plus(headroom->memory, headroom->held), "of memory available" },
+        { plus(headroom->groups, headroom->held), "left to the control group" },
+        { headroom->bound, "of " SESSION_HEADROOM_ENV },
     };
     struct session_wish every = *wish;
     struct session_budget budget = { .least = 0 };
     every.every = true;
-    if (room->folder == 0) {
+    if (headroom->folder == 0) {
         reason_set(why, "the folder of copies can't be written to");
         return false;
     }
@@ -107,7 +108,7 @@ bool session_room_holds(const struct session_room *room, const struct session_wi
     for (size_t i = 1; i < sizeof(places) / sizeof(places[0]); i++)
         least = places[i].left < places[least].left ? i : least;
     const uint64_t all = session_budget_copies(&budget) * workers;
-    if (all > places[least].left / SESSION_ROOM_PART) {
+    if (all > places[least].left / SESSION_HEADROOM_PART) {
         reason_set(why,
                    "copies of %u worker%s would take %.1f MiB, more than a quarter of the %.1f MiB "
                    "%s",

@@ -16,28 +16,29 @@
 #include "common/reason.h"
 #include "session/memory/budget.h"
 
-#define SESSION_ROOM_PART 4 /* copies take one part in so many of what is free */
+#define SESSION_HEADROOM_PART 4 /* copies take one part in so many of what is free */
 /* Name in the environment: bytes above which nothing counts as free, for copies of one job on a
  * node. */
-#define SESSION_ROOM_ENV "CAIRN_COPIES_FREE"
+#define SESSION_HEADROOM_ENV "CAIRN_COPIES_FREE"
 
 /* Free memory of a node, in bytes; UINT64_MAX: not known. */
-struct session_room {
+struct session_headroom {
     uint64_t folder; /* free in its file system; 0: there is no folder that can be written to */
     uint64_t memory; /* available */
     uint64_t groups; /* left to the process's control groups */
-    uint64_t bound;  /* SESSION_ROOM_ENV */
+    uint64_t bound;  /* SESSION_HEADROOM_ENV */
     uint64_t held;   /* in the folder, by copies of the job */
 };
 
 /* folder: of the job's copies, or the nearest one above it that is there; NULL: none. Reads files
  * of /proc and /sys. */
-struct session_room session_room_measure(const char *folder);
+struct session_headroom session_headroom_measure(const char *folder);
 
 /*
  * Copies between saves of `workers` workers on a node, each of which wishes for what `wish` says
  * (`every` is taken as true). out: what a worker then gets.
  * false: they find no room, and why; out is not set.
  */
-bool session_room_holds(const struct session_room *room, const struct session_wish *wish,
-                        uint32_t workers, struct session_budget *out, struct reason *why);
+bool session_headroom_holds(const struct session_headroom *headroom,
+                            const struct session_wish *wish, uint32_t workers,
+                            struct session_budget *out, struct reason *why);
