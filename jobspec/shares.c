@@ -27,7 +27,7 @@ static bool are_even(const uint32_t *shares, int64_t count)
 /* ---- layouts ---- */
 
 /* Returns the workers of a stage when the job has all of its workers. */
-static int64_t wished_workers(const struct jobspec *job, uint32_t stage)
+static int64_t requested_workers(const struct jobspec *job, uint32_t stage)
 {
     return job->parallel.pipeline.stages > 1 ? job->parallel.stages[stage] : job->workers.count;
 }
@@ -37,7 +37,7 @@ bool jobspec_shares_even(const struct jobspec *job)
     const uint32_t *shares = job->workers.shares;
     bool even = true;
     for (uint32_t s = 0; s < job->parallel.pipeline.stages; s++) {
-        const int64_t workers = wished_workers(job, s);
+        const int64_t workers = requested_workers(job, s);
         even = even && are_even(shares, workers);
         shares += workers;
     }
@@ -63,17 +63,17 @@ enum status jobspec_layout_with(const struct jobspec *job, const uint32_t *worke
         return ST_INVALID;
     *out = (struct jobspec_layout){ .stage_count = stage_count };
     for (uint32_t s = 0; s < stage_count; s++) {
-        const int64_t wished = wished_workers(job, s);
+        const int64_t requested = requested_workers(job, s);
         if (workers[s] == 0 || workers[s] > LIMIT_RANKS - used)
             return ST_INVALID;
         out->workers[s] = workers[s];
-        if (stage_count == stages && workers[s] == wished) {
+        if (stage_count == stages && workers[s] == requested) {
             memcpy(out->shares + used, file, workers[s] * sizeof(*file));
         } else if (jobspec_shares(job->train.lanes, workers[s], out->shares + used) != ST_OK) {
             return ST_INVALID;
         }
         used += workers[s];
-        file += wished;
+        file += requested;
     }
     choose_cuts(job, out);
     return ST_OK;
@@ -89,14 +89,15 @@ enum status jobspec_layout_of(const struct jobspec *job, int64_t workers,
                               struct jobspec_layout *out)
 {
     const uint32_t count = (uint32_t)job->workers.count, stages = job->parallel.pipeline.stages;
-    const struct layout_wish wish = { .stages = stages,
-                                      .lanes = (uint32_t)job->train.lanes,
-                                      .workers = stages > 1 ? job->parallel.stages : &count };
+    const struct layout_request request = { .stages = stages,
+                                            .lanes = (uint32_t)job->train.lanes,
+                                            .workers = stages > 1 ? job->parallel.stages : &count };
     uint32_t widths[LIMIT_STAGES];
     if (workers < 1 || workers > jobspec_workers_most(job))
         return ST_INVALID;
-    layout_wish_widths(&wish, (uint32_t)workers, NULL, widths);
-    return jobspec_layout_with(job, widths, layout_wish_stages(&wish, (uint32_t)workers), out);
+    layout_request_widths(&request, (uint32_t)workers, NULL, widths);
+    return jobspec_layout_with(job, widths, layout_request_stages(&request, (uint32_t)workers),
+                               out);
 }
 
 int jobspec_moments(enum jobspec_optimizer name, double momentum)

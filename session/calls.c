@@ -167,26 +167,26 @@ enum status session_join(struct session *session, const char *pins, int64_t time
     return st;
 }
 
-struct session_wish session_wish_of(const struct session_ready *ready)
+struct session_demand session_demand_of(const struct session_ready *ready)
 {
-    return (struct session_wish){ .share_bytes = ready->snapshot_bytes_max,
-                                  .threads = ready->threads,
-                                  .every = ready->memory_every > 0,
-                                  .differs = ready->differs,
-                                  .state_bytes = (size_t)ready->state_bytes,
-                                  .object = ready->object,
-                                  .peers = ready->peers,
-                                  .wards = ready->wards,
-                                  .ward_bytes = ready->ward_bytes_max,
-                                  .bytes_max = ready->memory_bytes_max };
+    return (struct session_demand){ .share_bytes = ready->snapshot_bytes_max,
+                                    .threads = ready->threads,
+                                    .every = ready->memory_every > 0,
+                                    .differs = ready->differs,
+                                    .state_bytes = (size_t)ready->state_bytes,
+                                    .object = ready->object,
+                                    .peers = ready->peers,
+                                    .wards = ready->wards,
+                                    .ward_bytes = ready->ward_bytes_max,
+                                    .bytes_max = ready->memory_bytes_max };
 }
 
 enum status session_set_ready(struct session *session, const struct session_ready *ready)
 {
-    const struct session_wish wish = session_wish_of(ready);
+    const struct session_demand demand = session_demand_of(ready);
     struct session_ready planned = *ready;
     struct session_budget budget;
-    enum status st = session_budget(&wish, &budget);
+    enum status st = session_budget(&demand, &budget);
     if (st != ST_OK)
         return st;
     planned.threads = budget.threads;

@@ -206,7 +206,7 @@ struct session_ready {
     size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
 };
 /* Returns what `ready` asks of host memory. */
-struct session_wish session_wish_of(const struct session_ready *ready);
+struct session_demand session_demand_of(const struct session_ready *ready);
 /* ST_FULL: memory_bytes_max is below the least that session_budget says. */
 MUST_CHECK enum status session_set_ready(struct session *session,
                                          const struct session_ready *ready);

@@ -5,10 +5,10 @@
 
 #include "common/check.h"
 
-uint32_t layout_wish_stages(const struct layout_wish *wish, uint32_t workers)
+uint32_t layout_request_stages(const struct layout_request *request, uint32_t workers)
 {
     CHECK(workers > 0);
-    return workers < wish->stages ? workers : wish->stages;
+    return workers < request->stages ? workers : request->stages;
 }
 
 /* Returns how many of the workers that are there the stage has no place for yet. */
@@ -19,27 +19,28 @@ static uint32_t waiting(const uint32_t *there, const uint32_t *width, uint32_t s
     return there[stage] - width[stage];
 }
 
-static bool is_next(const struct layout_wish *wish, const uint32_t *there, const uint32_t *width,
-                    uint32_t stage, uint32_t other)
+static bool is_next(const struct layout_request *request, const uint32_t *there,
+                    const uint32_t *width, uint32_t stage, uint32_t other)
 {
-    const uint64_t mine = (uint64_t)wish->workers[stage] * (width[other] + 1);
-    const uint64_t theirs = (uint64_t)wish->workers[other] * (width[stage] + 1);
+    const uint64_t mine = (uint64_t)request->workers[stage] * (width[other] + 1);
+    const uint64_t theirs = (uint64_t)request->workers[other] * (width[stage] + 1);
     if (mine != theirs)
         return mine > theirs;
     return waiting(there, width, stage) > waiting(there, width, other);
 }
 
-void layout_wish_widths(const struct layout_wish *wish, uint32_t workers, const uint32_t *there,
-                        uint32_t *out)
+void layout_request_widths(const struct layout_request *request, uint32_t workers,
+                           const uint32_t *there, uint32_t *out)
 {
-    const uint32_t stages = layout_wish_stages(wish, workers);
-    CHECK(workers <= (uint64_t)stages * wish->lanes);
+    const uint32_t stages = layout_request_stages(request, workers);
+    CHECK(workers <= (uint64_t)stages * request->lanes);
     for (uint32_t s = 0; s < stages; s++)
         out[s] = 1;
     for (uint32_t given = stages; given < workers; given++) {
         uint32_t next = stages;
         for (uint32_t s = 0; s < stages; s++) {
-            if (out[s] < wish->lanes && (next == stages || is_next(wish, there, out, s, next)))
+            if (out[s] < request->lanes &&
+                (next == stages || is_next(request, there, out, s, next)))
                 next = s;
         }
         CHECK(next < stages);

@@ -138,9 +138,9 @@ void coord_settle(struct coord *coord)
 
 int64_t coord_commit_by(const struct coord *coord)
 {
-    const bool lingers = coord->begun_at != 0 && !coord->schedule_needed &&
-                         coord->outbox.urgent == 0 && coord->turns < COORD_LINGER_TURNS;
-    return lingers ? coord->begun_at + COORD_LINGER_MS : 0;
+    const bool may_wait = coord->begun_at != 0 && !coord->schedule_needed &&
+                          coord->outbox.urgent == 0 && coord->turns < COORD_LINGER_TURNS;
+    return may_wait ? coord->begun_at + COORD_COMMIT_DELAY_MS : 0;
 }
 
 void coord_flush_rows(struct coord *coord, struct coord_job *job)

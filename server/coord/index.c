@@ -114,7 +114,7 @@ static enum status reserve_jobs(struct coord *coord)
     if (st == ST_OK)
         st = ordered_reserve(&coord->queue, coord->job_count + 1);
     if (st == ST_OK)
-        st = ordered_reserve(&coord->hungry, coord->job_count + 1);
+        st = ordered_reserve(&coord->lacking, coord->job_count + 1);
     if (st != ST_OK || coord->job_count < coord->job_capacity)
         return st;
     size_t capacity = coord->job_capacity ? 2 * coord->job_capacity : 16;
@@ -287,8 +287,8 @@ void coord_job_moved(struct coord *coord, struct coord_job *job)
     ordered_keep(&coord->live, job->seq, fsm_state_final(job->m.state) ? NULL : job);
     const bool waits = coord_job_queues(job);
     ordered_keep(&coord->queue, job->seq, waits ? job : NULL);
-    const bool hungers = !job->unreadable[0] && fsm_hungers(&job->m);
-    ordered_keep(&coord->hungry, job->seq, hungers ? job : NULL);
+    const bool wants = !job->unreadable[0] && fsm_wants_workers(&job->m);
+    ordered_keep(&coord->lacking, job->seq, wants ? job : NULL);
     if (!waits)
         job->behind = 0;
     if (job->m.state != FSM_RECOVERING && job->m.state != FSM_PLACING) {
@@ -311,7 +311,7 @@ void coord_remove_job(struct coord *coord, struct coord_job *job)
     timers_set(&coord->job_timers, &job->timer, TIMERS_NEVER);
     ordered_keep(&coord->live, job->seq, NULL);
     ordered_keep(&coord->queue, job->seq, NULL);
-    ordered_keep(&coord->hungry, job->seq, NULL);
+    ordered_keep(&coord->lacking, job->seq, NULL);
     for (uint32_t i = 0; i < fsm_capacity(&job->m); i++)
         leave_seat(&job->ranks[i]);
 }

@@ -185,7 +185,7 @@ void coord_check_copies(struct coord *coord, struct coord_node *node,
 /* ---- to trainers ---- */
 
 void coord_send_order(struct coord *coord, struct coord_job *job, uint32_t rank,
-                      enum coord_urgency haste, Cairn__V1__TrainerOrder__BodyCase body,
+                      enum coord_urgency urgency, Cairn__V1__TrainerOrder__BodyCase body,
                       void *message)
 {
     struct coord_conn *conn = job->ranks[rank].conn;
@@ -193,7 +193,7 @@ void coord_send_order(struct coord *coord, struct coord_job *job, uint32_t rank,
     order.body_case = body;
     order.over = message; /* a union of pointers */
     if (conn)
-        coord_post(coord, conn, haste, &order.base);
+        coord_post(coord, conn, urgency, &order.base);
 }
 
 void coord_send_over_to(struct coord *coord, struct coord_conn *conn, const char *reason)
@@ -527,12 +527,14 @@ void coord_send_folder(struct coord *coord, struct coord_job *job, uint32_t rank
                                 sizeof(base_dir)) != ST_OK)
         return;
     /* A rank that begins later than others saves beside training, as all do. */
-    const enum coord_urgency haste = act->rank == FSM_ALL_RANKS ? COORD_AT_ONCE : COORD_WITH_GROUP;
+    const enum coord_urgency urgency =
+        act->rank == FSM_ALL_RANKS ? COORD_AT_ONCE : COORD_WITH_GROUP;
     Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
     folder.step = act->step;
     folder.dir = dir;
     folder.base_dir = base_dir;
-    coord_send_order(coord, job, rank, haste, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER, &folder);
+    coord_send_order(coord, job, rank, urgency, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_FOLDER,
+                     &folder);
 }
 
 void coord_send_read_back(struct coord *coord, struct coord_job *job, uint32_t rank,

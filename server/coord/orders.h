@@ -36,7 +36,7 @@ void coord_check_copies(struct coord *coord, struct coord_node *node,
                         const Cairn__V1__AgentHello *hello);
 /* Sends an order to a rank, if it has a session. message: of the type that the body names. */
 void coord_send_order(struct coord *coord, struct coord_job *job, uint32_t rank,
-                      enum coord_urgency haste, Cairn__V1__TrainerOrder__BodyCase body,
+                      enum coord_urgency urgency, Cairn__V1__TrainerOrder__BodyCase body,
                       void *message);
 /* Says that the generation is over: to one connection, which ends; coord_send_over: to a rank, or
  * all ranks, of the job. */

@@ -40,7 +40,7 @@ static void release_out(struct coord_out *out)
     }
 }
 
-static void put(struct coord *coord, struct coord_out out, enum coord_urgency haste, size_t bytes)
+static void put(struct coord *coord, struct coord_out out, enum coord_urgency urgency, size_t bytes)
 {
     struct coord_outbox *box = &coord->outbox;
     if (box->count == box->capacity) {
@@ -57,10 +57,10 @@ static void put(struct coord *coord, struct coord_out out, enum coord_urgency ha
     CHECK(box->count < box->capacity);
     box->list[box->count++] = out;
     box->bytes += bytes;
-    box->urgent += haste == COORD_AT_ONCE;
+    box->urgent += urgency == COORD_AT_ONCE;
 }
 
-void coord_post(struct coord *coord, struct coord_conn *conn, enum coord_urgency haste,
+void coord_post(struct coord *coord, struct coord_conn *conn, enum coord_urgency urgency,
                 const ProtobufCMessage *message)
 {
     size_t size = protobuf_c_message_get_packed_size(message);
@@ -73,7 +73,7 @@ void coord_post(struct coord *coord, struct coord_conn *conn, enum coord_urgency
     put(coord,
         (struct coord_out){
             .kind = OUT_MESSAGE, .conn = conn, .message = { message->descriptor, data, size } },
-        haste, size);
+        urgency, size);
 }
 
 void coord_hang_up(struct coord *coord, struct coord_conn *conn, enum rpc_code code,

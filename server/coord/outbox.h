@@ -4,7 +4,7 @@
 #include "server/coord/state.h"
 
 /* Packs a message. conn may close before it leaves. */
-void coord_post(struct coord *coord, struct coord_conn *conn, enum coord_urgency haste,
+void coord_post(struct coord *coord, struct coord_conn *conn, enum coord_urgency urgency,
                 const ProtobufCMessage *message);
 void coord_hang_up(struct coord *coord, struct coord_conn *conn, enum rpc_code code,
                    const char *detail);

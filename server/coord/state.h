@@ -55,7 +55,7 @@
 #define COORD_ROWS_MS         1000   /* metric rows of that time are journalled together */
 #define COORD_ROWS_MAX        4096
 #define COORD_LINGER_TURNS    256 /* with more a group lingers no longer */
-#define COORD_LINGER_MS       20  /* how late a write that nobody waits for may be */
+#define COORD_COMMIT_DELAY_MS 20  /* how late a write that nobody waits for may be */
 #define COORD_ORPHANS_MAX     ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
 #define COORD_AWAY_MS         600000 /* unheard for so long, a node's entry may be another's */
 #define COORD_UNDYING_MS      15000  /* killed so long ago, a process is called undying */
@@ -80,7 +80,8 @@ struct coord_outbox {
     size_t urgent; /* how many of them don't wait for more of the group */
 };
 
-/* Whether the receiver of a message waits for it, or only for the whole group (COORD_LINGER_MS). */
+/* Whether the receiver of a message waits for it, or only for the whole group
+ * (COORD_COMMIT_DELAY_MS). */
 enum coord_urgency { COORD_AT_ONCE, COORD_WITH_GROUP };
 
 /*
@@ -114,7 +115,7 @@ struct coord {
     struct table withdrawn; /* withdrawals of certificates, by name of node; owned */
     struct ordered live;    /* jobs that are not over, by seq */
     struct ordered queue;   /* jobs that want slots, now or soon, by seq */
-    struct ordered hungry;  /* jobs that want slots for more workers, by seq */
+    struct ordered lacking; /* jobs that want slots for more workers, by seq */
     struct timers job_timers, node_timers;
     int64_t seq_last;
     int64_t started_at;

@@ -237,9 +237,9 @@ static void set_aside_damaged(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
         /* The cause is out of the way: what follows is a new try, not a repetition. */
         m->damage_suspected = false;
         m->budget.used = 0;
-        m->budget.barren = 0;
+        m->budget.no_progress = 0;
         m->budget.own = 0;
-        m->budget.streak = 0;
+        m->budget.failures = 0;
         m->retry_at = 0;
     }
     fsm_set_aside(t, ckpt, t->ev->answer.message);

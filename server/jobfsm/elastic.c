@@ -157,11 +157,11 @@ struct seating {
     uint64_t step; /* the newest that is there of every stage; 0: none is */
 };
 
-static struct layout_wish wish_of(const struct fsm *m)
+static struct layout_request request_of(const struct fsm *m)
 {
-    return (struct layout_wish){ .stages = m->config.stages,
-                                 .lanes = m->config.lanes,
-                                 .workers = m->config.widths };
+    return (struct layout_request){ .stages = m->config.stages,
+                                    .lanes = m->config.lanes,
+                                    .workers = m->config.widths };
 }
 
 uint32_t fsm_widths(const struct fsm *m, uint32_t out[LIMIT_STAGES])
@@ -180,8 +180,8 @@ void fsm_cut(struct fsm *m)
     uint32_t widths[LIMIT_STAGES];
     if (m->config.stages <= 1)
         return;
-    const struct layout_wish wish = wish_of(m);
-    layout_wish_widths(&wish, m->size, NULL, widths);
+    const struct layout_request request = request_of(m);
+    layout_request_widths(&request, m->size, NULL, widths);
     for (uint32_t i = 0, stage = 0, left = widths[0]; i < m->size; i++, left--) {
         if (left == 0)
             left = widths[++stage];
@@ -219,7 +219,7 @@ static void count_comers(const struct fsm *m, struct seating *out)
 {
     uint32_t there[LIMIT_STAGES] = { 0 }, comers = 0;
     const uint32_t before = fsm_stages(m);
-    const struct layout_wish wish = wish_of(m);
+    const struct layout_request request = request_of(m);
     CHECK(m->count <= PLACES_MAX);
     for (uint32_t i = 0; i < m->count; i++) {
         out->kept[i] = i < m->size && !m->ranks[i].gone;
@@ -228,13 +228,13 @@ static void count_comers(const struct fsm *m, struct seating *out)
     }
     const uint32_t size = comers < m->config.ranks ? comers : m->config.ranks;
     CHECK(size >= 1);
-    out->stages = layout_wish_stages(&wish, size);
+    out->stages = layout_request_stages(&request, size);
     for (uint32_t i = 0; i < m->count; i++) {
         out->stage[i] = out->kept[i] ? stage_of(&m->ranks[i], before, out->stages) : NO_STAGE;
         if (out->stage[i] != NO_STAGE)
             there[out->stage[i]]++;
     }
-    layout_wish_widths(&wish, size, there, out->widths);
+    layout_request_widths(&request, size, there, out->widths);
 }
 
 static bool is_of_step(const struct fsm *m, const struct seating *s, uint32_t place, uint64_t step)
@@ -422,8 +422,8 @@ static bool has_enough(const struct fsm *m, int64_t now)
 /* True if the model is cut into other stages with so many workers than now. */
 static bool is_cut_anew(const struct fsm *m, uint32_t workers)
 {
-    const struct layout_wish wish = wish_of(m);
-    return m->config.stages > 1 && layout_wish_stages(&wish, workers) != fsm_stages(m);
+    const struct layout_request request = request_of(m);
+    return m->config.stages > 1 && layout_request_stages(&request, workers) != fsm_stages(m);
 }
 
 /* True if those who stay, with so many workers, don't have all of the state. The part of one who

@@ -161,19 +161,19 @@ uint64_t fsm_fault_good_step(const struct fsm *m, const struct fsm_fault *fault)
 
 /* ---- waits ---- */
 
-bool fsm_is_barren(const struct fsm *m)
+bool fsm_makes_no_progress(const struct fsm *m)
 {
-    return m->budget.barren > FSM_BARREN_MAX;
+    return m->budget.no_progress > FSM_NO_PROGRESS_MAX;
 }
 
 /* Adds up to a quarter, by job and generation, so that jobs that failed together come back
  * apart. */
 int64_t fsm_backoff_ms(const struct fsm *m)
 {
-    if (m->budget.streak <= 1)
+    if (m->budget.failures <= 1)
         return 0;
-    const int64_t most = fsm_is_barren(m) ? FSM_BACKOFF_BARREN_MS : FSM_BACKOFF_MAX_MS;
-    const int64_t ms = backoff_ms(1000, 2, m->budget.streak - 1, most);
+    const int64_t most = fsm_makes_no_progress(m) ? FSM_BACKOFF_NO_PROGRESS_MS : FSM_BACKOFF_MAX_MS;
+    const int64_t ms = backoff_ms(1000, 2, m->budget.failures - 1, most);
     uint64_t hash = 1469598103934665603u; /* FNV-1a */
     for (const char *p = m->id; *p; p++)
         hash = (hash ^ (uint8_t)*p) * 1099511628211u;

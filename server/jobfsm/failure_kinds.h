@@ -21,8 +21,8 @@ bool fsm_fault_outlived(const struct fsm_fault *fault);
 bool fsm_fault_is_own(const struct fsm_fault *fault);
 /* True if the rank lacks what the job needs (files, a device's module). */
 bool fsm_fault_lacks(const struct fsm *m, const struct fsm_fault *fault);
-/* True if more than FSM_BARREN_MAX generations in a row made no progress: a person may want to
+/* True if more than FSM_NO_PROGRESS_MAX generations in a row made no progress: a person may want to
  * know. */
-bool fsm_is_barren(const struct fsm *m);
+bool fsm_makes_no_progress(const struct fsm *m);
 /* Returns the time from a failure until the next generation; 0 after the first failure in a row. */
 int64_t fsm_backoff_ms(const struct fsm *m);

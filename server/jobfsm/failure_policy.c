@@ -21,7 +21,7 @@
  *   session lost, no hello;
  *   between nodes: communication, and a
  *   hang in which nobody is at fault      a new generation after 0, 1, 2, 4 .. 60 s; of more than
- *                                         FSM_BARREN_MAX without progress each after 5 min;
+ *                                         FSM_NO_PROGRESS_MAX without progress each after 5 min;
  *                                         without end: it is nobody's, and waiting mends it
  *   a path between two nodes is broken    on other nodes at once, uncounted
  *   crash, out of memory, hang, damage,
@@ -30,7 +30,7 @@
  *   store, and only its node can't write  elsewhere, uncounted; where no other node could take the
  *                                         job: there again, without end
  *
- * What may be the job's own: after FSM_BARREN_MAX generations that failed by it, without any
+ * What may be the job's own: after FSM_NO_PROGRESS_MAX generations that failed by it, without any
  * progress meanwhile, FAILED, with the first such cause.
  */
 #include "server/jobfsm/failure_policy.h"
@@ -91,15 +91,15 @@ void fsm_window_tick(struct fsm_ctx *t)
 static void begin_count(struct fsm *m, const struct fsm_fault *fault)
 {
     if (m->progressed || m->committed) {
-        m->budget.streak = 0;
-        m->budget.barren = 0;
+        m->budget.failures = 0;
+        m->budget.no_progress = 0;
         m->budget.own = 0;
         m->budget.used = 0;
         m->first_cause = (struct fsm_fault){ 0 };
         exclusion_drop(&m->exclusions, EXCLUSION_FAILED);
     }
     exclusion_drop(&m->exclusions, EXCLUSION_SLOW); /* a slow one may be of use to fewer others */
-    m->budget.commitless = m->committed ? 0 : m->budget.commitless + 1;
+    m->budget.no_commit = m->committed ? 0 : m->budget.no_commit + 1;
     if (m->first_cause.kind == FSM_FAULT_NONE || (m->budget.own == 0 && fsm_fault_is_own(fault)))
         m->first_cause = *fault;
 }
@@ -110,10 +110,10 @@ static void count_failure(struct fsm *m, const struct fsm_fault *fault)
     bool waits = fault->waits || fault->kind == FSM_FAULT_PINS || fault->kind == FSM_FAULT_DATA ||
                  (fault->kind == FSM_FAULT_STORE && fault->outside);
     if (!m->progressed && !m->committed && !waits) {
-        m->budget.barren++;
+        m->budget.no_progress++;
         m->budget.own += fsm_fault_is_own(fault);
     }
-    m->budget.streak++;
+    m->budget.failures++;
     if (!fsm_fault_counts(fault))
         return;
     bool same = m->budget.used > 0 && m->budget.kind == fault->kind &&
@@ -145,29 +145,29 @@ static void give_up(struct fsm_ctx *t, const struct fsm_fault *cause, const char
 /* Counts the steps right before this one that are left out. */
 static uint32_t skips_before(const struct fsm *m, uint64_t step)
 {
-    uint32_t row = 0;
+    uint32_t consecutive = 0;
     for (uint32_t i = 0; i < m->numeric.skip_count;) {
-        if (row < step && m->numeric.skip[i] == step - row - 1) {
-            row++;
+        if (consecutive < step && m->numeric.skip[i] == step - consecutive - 1) {
+            consecutive++;
             i = 0;
         } else {
             i++;
         }
     }
-    return row;
+    return consecutive;
 }
 
 /* Gives up: other samples don't help, as the weights or the learning rate are the cause. So it is
  * the user's to mend, whatever was tried. */
-static void give_up_diverged(struct fsm_ctx *t, const struct fsm_fault *fault, uint32_t row)
+static void give_up_diverged(struct fsm_ctx *t, const struct fsm_fault *fault, uint32_t consecutive)
 {
     struct fsm_fault *cause = &t->m->cause;
     cause->kind = FSM_FAULT_USER;
-    cause->step = fault->step - row;
+    cause->step = fault->step - consecutive;
     (void)snprintf(cause->message, sizeof(cause->message),
                    "diverged since step %llu: %u steps in a row were not finite, each of them "
                    "twice; lower the learning rate, or clip the gradient (train.clip_norm)",
-                   (unsigned long long)cause->step, row + 1);
+                   (unsigned long long)cause->step, consecutive + 1);
     tell_fault(t, cause);
     give_up(t, cause, "");
 }
@@ -190,9 +190,9 @@ static bool recompute_or_skip(struct fsm_ctx *t, const struct fsm_fault *fault)
         give_up(t, fault, "twice at the same step, and on_nan is not skip");
         return true;
     }
-    const uint32_t row = skips_before(m, fault->step);
-    if (row + 1 >= FSM_SKIPS_ROW) {
-        give_up_diverged(t, fault, row);
+    const uint32_t consecutive = skips_before(m, fault->step);
+    if (consecutive + 1 >= FSM_SKIPS_CONSECUTIVE) {
+        give_up_diverged(t, fault, consecutive);
         return true;
     }
     if (m->numeric.skip_count >= FSM_SKIPS_MAX) {
@@ -213,7 +213,7 @@ static bool go_back(struct fsm_ctx *t, const struct fsm_fault *fault)
     const uint64_t good = fsm_fault_good_step(m, fault);
     const uint64_t again = m->audit.good_step + m->config.audited; /* and more was right then */
     if (good > (m->audit.found < again ? m->audit.found : again)) {
-        m->audit.row = 0;
+        m->audit.weight = 0;
         m->audit.found = 0;
     }
     fsm_tell(t, "audit-failed", "%.300s; the job goes back to step %llu or before", fault->message,
@@ -222,16 +222,16 @@ static bool go_back(struct fsm_ctx *t, const struct fsm_fault *fault)
         struct fsm_action *act = fsm_act(t, FSM_ACT_ACCUSE);
         act->rank = fault->rank;
         fsm_text(act->message, LIMIT_REASON, fault->message);
-        m->audit.row += FSM_WRONG_KNOWN;
+        m->audit.weight += FSM_WRONG_KNOWN;
     } else {
-        m->audit.row += FSM_WRONG_UNKNOWN;
+        m->audit.weight += FSM_WRONG_UNKNOWN;
     }
     m->audit.good_step = good;
     m->audit.found = fault->step > m->audit.found ? fault->step : m->audit.found;
     m->audit.generation = m->generation;
     m->restore.memory_from = m->generation + 1;
     m->dirty = true;
-    if (m->audit.row < FSM_WRONG_MAX)
+    if (m->audit.weight < FSM_WRONG_MAX)
         return false;
     give_up(t, fault, "again, after all of it was computed once more");
     return true;
@@ -364,7 +364,7 @@ static void weigh_failure(struct fsm_ctx *t, const struct fsm_fault *fault)
                  "could take them",
                  m->ranks[fault->rank].node);
     } else if (fsm_copies_failed(t, fault, fsm_fault_counts(fault))) {
-        m->budget.streak = 0; /* the cause is out of the way */
+        m->budget.failures = 0; /* the cause is out of the way */
     } else if (fault->kind != FSM_FAULT_PATH) {
         count_failure(m, fault);
     }
@@ -388,11 +388,12 @@ static int64_t leave_data(struct fsm_ctx *t, const struct fsm_fault *fault, int6
 static void explain_wait(struct fsm *m, const struct fsm_fault *fault)
 {
     const char *kind = fsm_fault_name(fault->kind);
-    if (fsm_is_barren(m)) {
+    if (fsm_makes_no_progress(m)) {
         fsm_set_reason(m,
                        "%s: %.300s; %u generations in a row made no progress, and it is tried "
                        "again each %d min, without end (at once: cairn pause, cairn resume)",
-                       kind, fault->message, m->budget.barren, FSM_BACKOFF_BARREN_MS / 60000);
+                       kind, fault->message, m->budget.no_progress,
+                       FSM_BACKOFF_NO_PROGRESS_MS / 60000);
     } else {
         fsm_set_reason(m, "%s: %.450s", kind, fault->message);
     }
@@ -445,7 +446,7 @@ void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
         give_up(t, fault, "three times at the same place");
         return;
     }
-    if (m->budget.own >= FSM_BARREN_MAX) {
+    if (m->budget.own >= FSM_NO_PROGRESS_MAX) {
         give_up(t, &m->first_cause,
                 "10 generations made no progress and failed by themselves; this was the first "
                 "cause");
@@ -477,7 +478,7 @@ static void give_budget_back(struct fsm_ctx *t, const struct fsm_fault *was)
     const bool counted = fsm_fault_counts(was) && m->budget.used > 0 && m->budget.kind == was->kind;
     m->budget.used -= counted;
     m->budget.own -= fsm_fault_is_own(was) && m->budget.own > 0;
-    if (m->ending.to != FSM_FAILED || m->budget.own >= FSM_BARREN_MAX)
+    if (m->ending.to != FSM_FAILED || m->budget.own >= FSM_NO_PROGRESS_MAX)
         return;
     m->ending.to = FSM_RECOVERING;
     m->restarts++;
@@ -527,9 +528,9 @@ static void explain_by_path(struct fsm_ctx *t, const char *message)
     cause.outside = true;
     (void)snprintf(cause.message, sizeof(cause.message), "%.380s; seen first as %s", message,
                    fsm_fault_name(m->cause.kind));
-    m->budget.streak -= m->budget.streak > 0;
+    m->budget.failures -= m->budget.failures > 0;
     if (!m->progressed && !m->committed)
-        m->budget.barren -= m->budget.barren > 0;
+        m->budget.no_progress -= m->budget.no_progress > 0;
     mend_cause(t, &cause);
     m->retry_at = t->now;
 }
@@ -579,7 +580,7 @@ void fsm_on_nowhere(struct fsm_ctx *t)
     fsm_act(t, FSM_ACT_SCHEDULE);
     if (!user && !counted)
         count_failure(m, &m->cause);
-    const bool worn_out = m->budget.used >= FSM_BUDGET || m->budget.own >= FSM_BARREN_MAX;
+    const bool worn_out = m->budget.used >= FSM_BUDGET || m->budget.own >= FSM_NO_PROGRESS_MAX;
     if (user || (!counted && worn_out)) {
         if (m->restarts > 0)
             m->restarts--; /* no generation followed */

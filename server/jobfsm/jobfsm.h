@@ -121,10 +121,10 @@ enum fsm_gen {
 
 /* How often the job failed, and how often it may fail. */
 struct fsm_budget {
-    uint32_t streak;     /* failures since the last progress */
-    uint32_t barren;     /* generations in a row without progress */
-    uint32_t own;        /* barren ones that failed by what may be the job's own */
-    uint32_t commitless; /* generations in a row without a commit */
+    uint32_t failures;    /* failures since the last progress */
+    uint32_t no_progress; /* generations in a row without progress */
+    uint32_t own;         /* of those, that failed by what may be the job's own */
+    uint32_t no_commit;   /* generations in a row without a commit */
     enum fsm_fault_kind kind;
     uint64_t step;
     char phase[FSM_PHASE_BYTES];
@@ -195,7 +195,7 @@ struct fsm_audit {
     uint64_t good_step;  /* checkpoints of later steps, of generations up to this one, hold what was
                             computed wrongly */
     uint32_t generation; /* 0: there was none */
-    uint32_t row;        /* the weight of disagreements in a row, up to FSM_WRONG_MAX */
+    uint32_t weight;     /* of disagreements in a row, up to FSM_WRONG_MAX */
     uint64_t found;      /* the last step where one of these was found */
     uint64_t sure;       /* an error in the state of that step would have been found */
 
@@ -413,10 +413,10 @@ uint32_t fsm_capacity(const struct fsm *m);
 /* True if the job wants a slot for one worker more, which has no part in the generation yet. */
 bool fsm_wants_spare(const struct fsm *m, int64_t now);
 /* True if the job wants such a slot, now or once its wait after a failed spare is over. */
-bool fsm_hungers(const struct fsm *m);
+bool fsm_wants_workers(const struct fsm *m);
 /* True if ranks and spares together are fewer than the workers that the job is to have: such a slot
  * is not only for a spare. */
-bool fsm_is_short(const struct fsm *m);
+bool fsm_lacks_workers(const struct fsm *m);
 /* Returns the worker below `end` that has that number and lives; FSM_ALL_RANKS: there is
  * none. */
 uint32_t fsm_find_number(const struct fsm *m, uint32_t number, uint32_t end);

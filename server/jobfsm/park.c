@@ -65,7 +65,8 @@ static bool may_park(const struct fsm *m, const struct fsm_fault *fault)
     const bool forms = m->state == FSM_FORMING && fsm_has_survivors(m);
     const bool ran = fsm_trains(m) && (m->ran & 1);
     const bool outlived = fsm_fault_outlived(fault) || (forms && is_of_newcomer(m, fault));
-    if (m->config.restarts || !outlived || !(ran || forms) || m->budget.barren >= FSM_LIVE_TRIES)
+    if (m->config.restarts || !outlived || !(ran || forms) ||
+        m->budget.no_progress >= FSM_LIVE_TRIES)
         return false;
     for (uint32_t i = 0; i < m->size; i++) {
         if (!m->ranks[i].gone && !is_to_go(m, fault, i))
@@ -124,7 +125,7 @@ static void park(struct fsm_ctx *t, const struct fsm_fault *fault)
 static bool spares_stay(const struct fsm *m, enum fsm_state to, const struct fsm_fault *fault)
 {
     return to == FSM_RECOVERING && !m->config.restarts && fsm_fault_outlived(fault) &&
-           m->budget.barren < FSM_LIVE_TRIES;
+           m->budget.no_progress < FSM_LIVE_TRIES;
 }
 
 void fsm_end_or_park(struct fsm_ctx *t, enum fsm_state to, const struct fsm_fault *fault)

@@ -15,16 +15,16 @@
 #include "common/status.h"
 #include "server/jobfsm/hang/hang.h"
 
-#define FSM_ALL_RANKS     UINT32_MAX /* every rank; as a blamed rank: unknown */
-#define FSM_SAVES_MAX     8 /* of one generation at a time; one more is refused, not queued */
-#define FSM_ANNOUNCED_MAX 4
-#define FSM_SKIPS_MAX     16 /* steps left out for not being finite; one more: FAILED */
-#define FSM_SKIPS_ROW     3  /* in a row, the last of them not left out: the job diverged */
-#define FSM_SUSPECTS_MAX  8  /* nodes that read damage where there is none */
-#define FSM_PHASE_BYTES   32 /* of a phase's name, with the NUL */
-#define FSM_PHASES_MAX    16 /* phases with a statistic */
-#define FSM_GAPS          9  /* observations of a phase's times */
-#define FSM_CATALOG_MAX   65536
+#define FSM_ALL_RANKS         UINT32_MAX /* every rank; as a blamed rank: unknown */
+#define FSM_SAVES_MAX         8 /* of one generation at a time; one more is refused, not queued */
+#define FSM_ANNOUNCED_MAX     4
+#define FSM_SKIPS_MAX         16 /* steps left out for not being finite; one more: FAILED */
+#define FSM_SKIPS_CONSECUTIVE 3  /* in a row, the last of them not left out: the job diverged */
+#define FSM_SUSPECTS_MAX      8  /* nodes that read damage where there is none */
+#define FSM_PHASE_BYTES       32 /* of a phase's name, with the NUL */
+#define FSM_PHASES_MAX        16 /* phases with a statistic */
+#define FSM_GAPS              9  /* observations of a phase's times */
+#define FSM_CATALOG_MAX       65536
 
 /* ---- the job ---- */
 

@@ -73,7 +73,7 @@ uint32_t fsm_reader_of(const struct fsm *m, uint32_t shard)
 int64_t fsm_spread_ms(const struct fsm *m, const struct fsm_ckpt *ckpt)
 {
     const struct fsm_ckpt *before = ckpt > m->catalog ? ckpt - 1 : NULL;
-    int64_t thin = (int64_t)(ckpt->bytes / m->size / FSM_READ_PACE);
+    int64_t thin = (int64_t)(ckpt->bytes / m->size / FSM_READ_BYTES_PER_MS);
     int64_t half = before ? (ckpt->wall_ms - before->wall_ms) / 2 : 0;
     if (half < 0)
         half = 0;

@@ -36,12 +36,12 @@ uint32_t fsm_capacity(const struct fsm *m)
     return m->config.most + m->config.spares;
 }
 
-bool fsm_is_short(const struct fsm *m)
+bool fsm_lacks_workers(const struct fsm *m)
 {
     return m->size + fsm_spares_staying(m) < m->config.ranks;
 }
 
-bool fsm_hungers(const struct fsm *m)
+bool fsm_wants_workers(const struct fsm *m)
 {
     return m->state == FSM_RUNNING && !m->config.restarts && (m->ran & 1) &&
            m->step_max > m->replay_until && /* its start would slow down the others' */
@@ -54,13 +54,13 @@ void fsm_note_reached(struct fsm_ctx *t, uint64_t step)
     struct fsm *m = t->m;
     const bool first = m->step_max <= m->replay_until;
     m->step_max = step;
-    if (first && fsm_hungers(m))
+    if (first && fsm_wants_workers(m))
         fsm_act(t, FSM_ACT_SCHEDULE);
 }
 
 bool fsm_wants_spare(const struct fsm *m, int64_t now)
 {
-    return fsm_hungers(m) && now >= m->spares.retry_at;
+    return fsm_wants_workers(m) && now >= m->spares.retry_at;
 }
 
 /* ---- numbers ---- */

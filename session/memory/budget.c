@@ -6,91 +6,91 @@
 
 #define MIB (1024.0 * 1024.0)
 
-static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
+static size_t writer_bytes(const struct session_demand *demand, uint32_t threads)
 {
     const struct ckpt_writer_use use = {
         .threads = threads,
-        .share_bytes = wish->share_bytes,
-        .base_bytes = !wish->differs          ? 0
-                      : wish->state_bytes > 0 ? wish->state_bytes
-                                              : 1,
-        .object = wish->object,
+        .share_bytes = demand->share_bytes,
+        .base_bytes = !demand->differs          ? 0
+                      : demand->state_bytes > 0 ? demand->state_bytes
+                                                : 1,
+        .object = demand->object,
     };
     return ckpt_writer_bytes(&use);
 }
 
 /* A copy must not be overwritten before the next one is complete. */
-static int files_least(const struct session_wish *wish)
+static int files_least(const struct session_demand *demand)
 {
-    return (wish->every ? 2 : 1) + (wish->peers ? SESSION_PEER_FILES : 0);
+    return (demand->every ? 2 : 1) + (demand->peers ? SESSION_PEER_FILES : 0);
 }
 
-static size_t bytes_of(const struct session_wish *wish, int files, uint32_t threads)
+static size_t bytes_of(const struct session_demand *demand, int files, uint32_t threads)
 {
-    return (size_t)files * copy_file_bytes(wish->share_bytes) +
-           2 * (size_t)wish->wards * copy_file_bytes(wish->ward_bytes) +
-           writer_bytes(wish, threads);
+    return (size_t)files * copy_file_bytes(demand->share_bytes) +
+           2 * (size_t)demand->wards * copy_file_bytes(demand->ward_bytes) +
+           writer_bytes(demand, threads);
 }
 
-enum status session_budget(const struct session_wish *wish, struct session_budget *out)
+enum status session_budget(const struct session_demand *demand, struct session_budget *out)
 {
-    const int most = files_least(wish) + 1;
+    const int most = files_least(demand) + 1;
     struct session_budget budget = {
-        .files = files_least(wish),
-        .ward_files = 2 * (int)wish->wards,
-        .file_bytes = copy_file_bytes(wish->share_bytes),
-        .ward_file_bytes = copy_file_bytes(wish->ward_bytes),
+        .files = files_least(demand),
+        .ward_files = 2 * (int)demand->wards,
+        .file_bytes = copy_file_bytes(demand->share_bytes),
+        .ward_file_bytes = copy_file_bytes(demand->ward_bytes),
     };
-    budget.least = bytes_of(wish, budget.files, 0);
-    if (wish->bytes_max != 0 && budget.least > wish->bytes_max) {
+    budget.least = bytes_of(demand, budget.files, 0);
+    if (demand->bytes_max != 0 && budget.least > demand->bytes_max) {
         *out = (struct session_budget){ .least = budget.least };
         return ST_FULL;
     }
-    const size_t bound = wish->bytes_max != 0 ? wish->bytes_max : SIZE_MAX;
-    while (budget.files < most && bytes_of(wish, budget.files + 1, 0) <= bound)
+    const size_t bound = demand->bytes_max != 0 ? demand->bytes_max : SIZE_MAX;
+    while (budget.files < most && bytes_of(demand, budget.files + 1, 0) <= bound)
         budget.files++;
-    while (budget.threads < wish->threads &&
-           bytes_of(wish, budget.files, budget.threads + 1) <= bound)
+    while (budget.threads < demand->threads &&
+           bytes_of(demand, budget.files, budget.threads + 1) <= bound)
         budget.threads++;
-    budget.writer_bytes = writer_bytes(wish, budget.threads);
-    budget.bytes = bytes_of(wish, budget.files, budget.threads);
+    budget.writer_bytes = writer_bytes(demand, budget.threads);
+    budget.bytes = bytes_of(demand, budget.files, budget.threads);
     *out = budget;
     return ST_OK;
 }
 
 /* ---- of a generation ---- */
 
-void session_do_without(enum session_lack lack, struct session_wish *wish)
+void session_do_without(enum session_lack lack, struct session_demand *demand)
 {
     if (lack >= SESSION_LACK_PEERS) {
-        wish->peers = false;
-        wish->wards = 0;
+        demand->peers = false;
+        demand->wards = 0;
     }
     if (lack >= SESSION_LACK_EVERY)
-        wish->every = false;
-    if (lack >= SESSION_LACK_BOUND && wish->bytes_max != 0) {
-        const size_t least = bytes_of(wish, files_least(wish), 0);
-        wish->bytes_max = least > wish->bytes_max ? least : wish->bytes_max;
+        demand->every = false;
+    if (lack >= SESSION_LACK_BOUND && demand->bytes_max != 0) {
+        const size_t least = bytes_of(demand, files_least(demand), 0);
+        demand->bytes_max = least > demand->bytes_max ? least : demand->bytes_max;
     }
 }
 
-size_t session_least(const struct session_wish *wishes, uint32_t count, enum session_lack lack)
+size_t session_least(const struct session_demand *demands, uint32_t count, enum session_lack lack)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < count; i++) {
-        struct session_wish wish = wishes[i];
-        session_do_without(lack < SESSION_LACK_BOUND ? lack : SESSION_LACK_EVERY, &wish);
-        const size_t least = bytes_of(&wish, files_least(&wish), 0);
+        struct session_demand demand = demands[i];
+        session_do_without(lack < SESSION_LACK_BOUND ? lack : SESSION_LACK_EVERY, &demand);
+        const size_t least = bytes_of(&demand, files_least(&demand), 0);
         most = least > most ? least : most;
     }
     return most;
 }
 
-enum session_lack session_lack_of(const struct session_wish *wishes, uint32_t count)
+enum session_lack session_lack_of(const struct session_demand *demands, uint32_t count)
 {
     enum session_lack lack = SESSION_LACK_NOTHING;
-    const size_t bound = count > 0 ? wishes[0].bytes_max : 0;
-    while (bound != 0 && lack < SESSION_LACK_BOUND && session_least(wishes, count, lack) > bound)
+    const size_t bound = count > 0 ? demands[0].bytes_max : 0;
+    while (bound != 0 && lack < SESSION_LACK_BOUND && session_least(demands, count, lack) > bound)
         lack++;
     return lack;
 }
@@ -104,15 +104,15 @@ void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, s
                lack == SESSION_LACK_BOUND ? "it takes more than is allowed" : "there are none");
 }
 
-enum status session_bound_check(const struct session_wish *wishes, uint32_t count,
+enum status session_bound_check(const struct session_demand *demands, uint32_t count,
                                 struct reason *reason)
 {
     const enum session_lack most = SESSION_LACK_PEERS;
-    if (session_lack_of(wishes, count) <= most)
+    if (session_lack_of(demands, count) <= most)
         return ST_OK;
     reason_set(reason,
                "checkpoint.memory: a worker needs %.1f MiB at least to save its share of the state",
-               (double)session_least(wishes, count, most) / MIB);
+               (double)session_least(demands, count, most) / MIB);
     return ST_CONFIG;
 }
 

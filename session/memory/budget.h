@@ -19,7 +19,7 @@
  * way. */
 #define SESSION_PEER_FILES 2
 
-struct session_wish {
+struct session_demand {
     size_t share_bytes; /* of buffers, that a snapshot of this rank copies at most */
     size_t state_bytes; /* of buffers, of all ranks: how large the tables of a base are */
     uint32_t threads;   /* to encode */
@@ -35,7 +35,7 @@ struct session_wish {
 struct session_budget {
     int files;              /* two, three with `every`; two more with `peers`; fewer: see below */
     int ward_files;         /* beside them, for what comes from other nodes */
-    uint32_t threads;       /* at most those wished for; 0: the saver encodes */
+    uint32_t threads;       /* at most those asked for; 0: the saver encodes */
     size_t file_bytes;      /* of one copy file of its own */
     size_t ward_file_bytes; /* of one for a ward's copy, at most */
     size_t writer_bytes;    /* of all that encodes and writes */
@@ -57,7 +57,8 @@ static inline uint64_t session_budget_copies(const struct session_budget *budget
  * is given up for a whole generation: see below.
  * Errors: ST_FULL  the bound is below out->least, which alone is set then
  */
-MUST_CHECK enum status session_budget(const struct session_wish *wish, struct session_budget *out);
+MUST_CHECK enum status session_budget(const struct session_demand *demand,
+                                      struct session_budget *out);
 
 /*
  * Extras that all ranks of a generation give up alike, since the bound of one of them doesn't hold
@@ -67,7 +68,7 @@ MUST_CHECK enum status session_budget(const struct session_wish *wish, struct se
  * this order, and last the bound. Only where a job begins, with all its workers, is a bound refused
  * that doesn't hold what was asked for (session_bound_check).
  *
- * wishes: one of each rank, all with the same bound; with copies between checkpoints (every) where
+ * demands: one of each rank, all with the same bound; with copies between checkpoints (every) where
  * the job asks for them, not where it leaves them to what there is room for. Each rank knows all of
  * them, so all find the same.
  */
@@ -78,18 +79,18 @@ enum session_lack {
     SESSION_LACK_BOUND, /* and the bound: a rank takes the least that it needs to save */
 };
 
-enum session_lack session_lack_of(const struct session_wish *wishes, uint32_t count);
-/* Changes the wish to one that does without `lack`. */
-void session_do_without(enum session_lack lack, struct session_wish *wish);
-/* Returns the bound that suffices for the wishes without `lack`, whatever their own bound is. */
-size_t session_least(const struct session_wish *wishes, uint32_t count, enum session_lack lack);
-/* Writes a sentence about `lack` (not NOTHING), given up last. least: what the wishes of the lack
+enum session_lack session_lack_of(const struct session_demand *demands, uint32_t count);
+/* Changes the demand to one that does without `lack`. */
+void session_do_without(enum session_lack lack, struct session_demand *demand);
+/* Returns the bound that suffices for the demands without `lack`, whatever their own bound is. */
+size_t session_least(const struct session_demand *demands, uint32_t count, enum session_lack lack);
+/* Writes a sentence about `lack` (not NOTHING), given up last. least: what the demands of the lack
  * before it need. */
 void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, struct reason *out);
 
 /* Whether a job can begin. Copies at other nodes refuse nothing.
  * Errors: ST_CONFIG  the bound doesn't hold the rest: reason has the least that works */
-MUST_CHECK enum status session_bound_check(const struct session_wish *wishes, uint32_t count,
+MUST_CHECK enum status session_bound_check(const struct session_demand *demands, uint32_t count,
                                            struct reason *reason);
 
 /* share_bytes: of the largest share of a state of state_bytes, all of it float32.

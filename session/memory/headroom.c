@@ -80,7 +80,7 @@ static uint64_t plus(uint64_t left, uint64_t held)
 }
 
 bool session_headroom_holds(const struct session_headroom *headroom,
-                            const struct session_wish *wish, uint32_t workers,
+                            const struct session_demand *demand, uint32_t workers,
                             struct session_budget *out, struct reason *why)
 {
     const struct {
@@ -92,7 +92,7 @@ bool session_headroom_holds(const struct session_headroom *headroom,
         { plus(headroom->groups, headroom->held), "left to the control group" },
         { headroom->bound, "of " SESSION_HEADROOM_ENV },
     };
-    struct session_wish every = *wish;
+    struct session_demand every = *demand;
     struct session_budget budget = { .least = 0 };
     every.every = true;
     if (headroom->folder == 0) {

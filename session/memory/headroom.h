@@ -35,10 +35,10 @@ struct session_headroom {
 struct session_headroom session_headroom_measure(const char *folder);
 
 /*
- * Copies between saves of `workers` workers on a node, each of which wishes for what `wish` says
+ * Copies between saves of `workers` workers on a node, each of which asks for what `demand` says
  * (`every` is taken as true). out: what a worker then gets.
  * false: they find no room, and why; out is not set.
  */
 bool session_headroom_holds(const struct session_headroom *headroom,
-                            const struct session_wish *wish, uint32_t workers,
+                            const struct session_demand *demand, uint32_t workers,
                             struct session_budget *out, struct reason *why);

@@ -227,8 +227,8 @@ static enum status choose_partners(struct rank *r)
 /* Gathers what each rank keeps in memory, with all ranks. Stages of a pipeline differ in size, and
  * the ranks that hold copies change with every generation, so each expects wards of the largest
  * size. */
-static enum status gather_wishes(struct rank *r, const struct session_ready *ready,
-                                 struct session_wish *out)
+static enum status gather_demands(struct rank *r, const struct session_ready *ready,
+                                  struct session_demand *out)
 {
     const uint32_t size = r->assignment.size;
     const struct rank_words mine = { { ready->snapshot_bytes_max } }, *all;
@@ -241,7 +241,7 @@ static enum status gather_wishes(struct rank *r, const struct session_ready *rea
     for (uint32_t i = 0; i < size; i++)
         r->ward_bytes = all[i].word[0] > r->ward_bytes ? (size_t)all[i].word[0] : r->ward_bytes;
     for (uint32_t i = 0; i < size; i++) {
-        out[i] = session_wish_of(ready);
+        out[i] = session_demand_of(ready);
         out[i].share_bytes = (size_t)all[i].word[0];
         out[i].every = r->job->checkpoint.memory_every > 0;
         out[i].wards = r->partners != NULL ? partners_wards(r->partners, size, i) : 0;
@@ -250,23 +250,23 @@ static enum status gather_wishes(struct rank *r, const struct session_ready *rea
     return ST_OK;
 }
 
-/* Fits the wishes of all ranks into checkpoint.memory (session/memory/budget.h). */
+/* Fits the demands of all ranks into checkpoint.memory (session/memory/budget.h). */
 static enum status fit_memory(struct rank *r, struct session_ready *ready)
 {
     const uint32_t size = r->assignment.size;
     const bool begins = rank_first_step(r) == 0 && size >= r->job->workers.count;
-    auto_free struct session_wish *wishes = calloc(size, sizeof(*wishes));
-    if (wishes == NULL)
+    auto_free struct session_demand *demands = calloc(size, sizeof(*demands));
+    if (demands == NULL)
         return ST_NO_MEMORY;
-    enum status st = gather_wishes(r, ready, wishes);
+    enum status st = gather_demands(r, ready, demands);
     if (st == ST_OK && begins)
-        st = session_bound_check(wishes, size, &r->reason);
+        st = session_bound_check(demands, size, &r->reason);
     if (st != ST_OK)
         return st;
-    struct session_wish *mine = &wishes[r->assignment.rank];
-    r->lack = session_lack_of(wishes, size);
+    struct session_demand *mine = &demands[r->assignment.rank];
+    r->lack = session_lack_of(demands, size);
     if (r->lack != SESSION_LACK_NOTHING) {
-        session_lack_tell(r->lack, session_least(wishes, size, r->lack - 1), size, &r->lacks);
+        session_lack_tell(r->lack, session_least(demands, size, r->lack - 1), size, &r->lacks);
         session_do_without(r->lack, mine);
         free(r->partners);
         r->partners = NULL;

@@ -62,7 +62,7 @@ struct stage_options { /* borrowed for life */
     const struct device *device;
     struct progress *progress;
     const double *cost;              /* [nodes] of the tape; until stage_open returns */
-    enum pipeline_schedule schedule; /* that is wished for: struct stage */
+    enum pipeline_schedule schedule; /* that is requested: struct stage */
     uint32_t accumulate;             /* micro-batches of a lane */
     uint32_t lanes;
     bool owns;          /* each rank of a stage has the moments of its own part alone */

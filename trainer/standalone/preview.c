@@ -263,7 +263,7 @@ static const char *copies_folder(char *out, size_t capacity)
 
 /* Prints how often copies between saves are taken, what memory they need and where; or why there
  * are none. Assumes that all workers are on this machine. */
-static enum status print_copies(const struct preview *p, struct session_wish *wish)
+static enum status print_copies(const struct preview *p, struct session_demand *demand)
 {
     const int64_t every = p->job->checkpoint.memory_every;
     const uint32_t workers = (uint32_t)p->job->workers.count;
@@ -275,15 +275,15 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
         return buf_append_text(p->out, "copies     none in memory (checkpoint.memory_every)\n");
     if (every == JOBSPEC_EVERY_AUTO) {
         const struct session_headroom headroom = session_headroom_measure(dir);
-        wish->every = session_headroom_holds(&headroom, wish, workers, &budget, &why);
-        if (!wish->every) {
+        demand->every = session_headroom_holds(&headroom, demand, workers, &budget, &why);
+        if (!demand->every) {
             return buf_printf(p->out, "copies     none in memory, with all workers here: %s\n",
                               why.text);
         }
         (void)snprintf(often, sizeof(often), "as often as they take %.1f %% of the time at most",
                        100 * SESSION_COPY_COST_SHARE);
     } else {
-        const enum status st = session_budget(wish, &budget);
+        const enum status st = session_budget(demand, &budget);
         CHECK(st == ST_OK); /* print_saving has refused what isn't held */
         if (every == 1) {
             (void)snprintf(often, sizeof(often), "after every step");
@@ -296,28 +296,28 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
                       often, each, each * workers, dir != NULL ? dir : "the workers alone");
 }
 
-/* Returns the wish of one of `workers` workers. Where copies go to other nodes, it assumes two
+/* Returns the demand of one of `workers` workers. Where copies go to other nodes, it assumes two
  * nodes with half of all workers each, one of which has lost some. */
-static struct session_wish wish_of(const struct preview *p, uint32_t workers)
+static struct session_demand demand_of(const struct preview *p, uint32_t workers)
 {
     const struct jobspec *job = p->job;
     const uint32_t half = ((uint32_t)job->workers.count + 1) / 2;
     const uint32_t most = half < workers ? half : workers - 1, rest = workers - most;
     const bool peers = job->checkpoint.peers > 0;
     const size_t share = share_bytes(p, workers);
-    return (struct session_wish){ .share_bytes = share,
-                                  .threads = (uint32_t)job->checkpoint.threads,
-                                  .every = job->checkpoint.memory_every > 0,
-                                  .differs = job->checkpoint.delta,
-                                  .state_bytes = share_bytes(p, 1),
-                                  .object = ckpt_store_is_object(job->checkpoint.store),
-                                  .peers = peers && most > 0,
-                                  .wards = peers ? (most + rest - 1) / rest : 0,
-                                  .ward_bytes = share,
-                                  .bytes_max = (size_t)job->checkpoint.memory_bytes };
+    return (struct session_demand){ .share_bytes = share,
+                                    .threads = (uint32_t)job->checkpoint.threads,
+                                    .every = job->checkpoint.memory_every > 0,
+                                    .differs = job->checkpoint.delta,
+                                    .state_bytes = share_bytes(p, 1),
+                                    .object = ckpt_store_is_object(job->checkpoint.store),
+                                    .peers = peers && most > 0,
+                                    .wards = peers ? (most + rest - 1) / rest : 0,
+                                    .ward_bytes = share,
+                                    .bytes_max = (size_t)job->checkpoint.memory_bytes };
 }
 
-static enum status print_budget(const struct preview *p, const struct session_wish *wish,
+static enum status print_budget(const struct preview *p, const struct session_demand *demand,
                                 const struct session_budget *budget)
 {
     enum status st = buf_printf(
@@ -327,15 +327,15 @@ static enum status print_budget(const struct preview *p, const struct session_wi
         (double)budget->bytes / MIB, budget->files + budget->ward_files,
         (double)budget->file_bytes / MIB, budget->ward_files > 0 ? " and a peer's copies" : "",
         (double)budget->writer_bytes / MIB, budget->threads,
-        wish->differs ? ", reading what differences are made to" : "",
-        wish->object ? ", parts on their way to S3" : "");
-    const int own = budget->files - (wish->peers ? SESSION_PEER_FILES : 0);
+        demand->differs ? ", reading what differences are made to" : "",
+        demand->object ? ", parts on their way to S3" : "");
+    const int own = budget->files - (demand->peers ? SESSION_PEER_FILES : 0);
     if (st == ST_OK && own == 1) {
         st = buf_append_text(p->out,
                              "; for want of more (checkpoint.memory) a checkpoint that is due "
                              "while the one before is written is given up");
-    } else if (st == ST_OK && budget->threads < wish->threads) {
-        st = buf_printf(p->out, " instead of %u (checkpoint.memory)", wish->threads);
+    } else if (st == ST_OK && budget->threads < demand->threads) {
+        st = buf_printf(p->out, " instead of %u (checkpoint.memory)", demand->threads);
     }
     return st == ST_OK ? buf_append_text(p->out, "\n") : st;
 }
@@ -343,7 +343,7 @@ static enum status print_budget(const struct preview *p, const struct session_wi
 /* Worst cases over all numbers of workers that the job may train with: that in which most is given
  * up, and that in which a worker then takes the most memory. */
 struct worst {
-    struct session_wish largest;
+    struct session_demand largest;
     size_t bytes; /* bytes that `largest` takes */
     enum session_lack lack;
     size_t least; /* the bound with which that weren't given up */
@@ -354,18 +354,18 @@ static struct worst find_worst(const struct preview *p)
 {
     struct worst worst = { .workers = 0 };
     for (uint32_t n = (uint32_t)p->job->workers.min; n <= (uint32_t)p->job->workers.count; n++) {
-        struct session_wish wish = wish_of(p, n);
+        struct session_demand demand = demand_of(p, n);
         struct session_budget budget;
-        const enum session_lack lack = session_lack_of(&wish, 1);
-        const size_t least = session_least(&wish, 1, lack > 0 ? lack - 1 : lack);
+        const enum session_lack lack = session_lack_of(&demand, 1);
+        const size_t least = session_least(&demand, 1, lack > 0 ? lack - 1 : lack);
         if (lack > worst.lack || (lack == worst.lack && least > worst.least)) {
             worst.lack = lack;
             worst.least = least;
             worst.workers = n;
         }
-        session_do_without(lack, &wish);
-        if (session_budget(&wish, &budget) == ST_OK && budget.bytes > worst.bytes) {
-            worst.largest = wish;
+        session_do_without(lack, &demand);
+        if (session_budget(&demand, &budget) == ST_OK && budget.bytes > worst.bytes) {
+            worst.largest = demand;
             worst.bytes = budget.bytes;
         }
     }
@@ -386,20 +386,20 @@ static enum status print_lack(const struct preview *p, const struct worst *worst
 static enum status print_saving(const struct preview *p)
 {
     const size_t most = share_bytes(p, (uint32_t)p->job->workers.min);
-    const struct session_wish all = wish_of(p, (uint32_t)p->job->workers.count);
+    const struct session_demand all = demand_of(p, (uint32_t)p->job->workers.count);
     const struct worst worst = find_worst(p);
-    struct session_wish wish = worst.largest;
+    struct session_demand demand = worst.largest;
     struct session_budget budget;
     enum status st = session_share_check(most, all.state_bytes, p->reason);
     if (st == ST_OK)
         st = session_bound_check(&all, 1, p->reason);
     if (st != ST_OK)
         return st;
-    st = print_copies(p, &wish);
+    st = print_copies(p, &demand);
     if (st == ST_OK)
-        st = session_budget(&wish, &budget);
+        st = session_budget(&demand, &budget);
     if (st == ST_OK)
-        st = print_budget(p, &wish, &budget);
+        st = print_budget(p, &demand, &budget);
     return st == ST_OK ? print_lack(p, &worst) : st;
 }
 

@@ -46,7 +46,7 @@ enum status copy_interval_choose(const struct copy_interval_options *options,
                                  struct session_ready *ready, struct reason *why)
 {
     const struct session_assignment *a = options->assignment;
-    const struct session_wish wish = session_wish_of(ready);
+    const struct session_demand demand = session_demand_of(ready);
     const struct session_headroom headroom = session_headroom_measure(options->copies);
     const uint32_t workers = workers_here(a);
     struct session_budget budget;
@@ -54,7 +54,7 @@ enum status copy_interval_choose(const struct copy_interval_options *options,
     uint32_t every = 0;
     why->text[0] = '\0';
     ready->copy_cost.core_free = is_core_free(options->worker, workers);
-    const bool holds = session_headroom_holds(&headroom, &wish, workers, &budget, &none);
+    const bool holds = session_headroom_holds(&headroom, &demand, workers, &budget, &none);
     if (!holds && a->nodes != NULL) {
         reason_set(why, "node %s: %s", a->nodes[a->rank], none.text);
     } else if (!holds) {

@@ -62,7 +62,7 @@ void coord_free(struct coord *coord)
     table_release(&coord->nodes_by_name);
     ordered_release(&coord->live);
     ordered_release(&coord->queue);
-    ordered_release(&coord->hungry);
+    ordered_release(&coord->lacking);
     timers_release(&coord->job_timers);
     timers_release(&coord->node_timers);
     pairs_close(&coord->pairs);
@@ -80,7 +80,7 @@ int64_t coord_deadline(struct coord *coord)
     if (look_at < now)
         look_at = now; /* nothing that was promised before */
     /* A reason that keeps a job from a node passes with time, too. */
-    if (coord->queue.count + coord->hungry.count > 0 && look_at < at)
+    if (coord->queue.count + coord->lacking.count > 0 && look_at < at)
         at = look_at;
     if (timers_at(&coord->node_timers) < at)
         at = timers_at(&coord->node_timers);
@@ -187,7 +187,7 @@ void coord_tick(struct coord *coord)
         struct coord_job *job = coord_job_of(timers_first(&coord->job_timers));
         tick_job(coord, job, now);
     }
-    if (coord->queue.count + coord->hungry.count > 0 && now >= coord->looked_at + COORD_LOOK_MS)
+    if (coord->queue.count + coord->lacking.count > 0 && now >= coord->looked_at + COORD_LOOK_MS)
         coord->schedule_needed = true;
     look_for_space(coord);
     coord_chores_tick(coord);
@@ -219,8 +219,8 @@ static void check_job(struct coord *coord, struct coord_job *job)
     CHECK(is_live == !fsm_state_final(job->m.state));
     const bool queues = ordered_get(&coord->queue, job->seq) == job;
     CHECK(queues == coord_job_queues(job));
-    const bool hungers = ordered_get(&coord->hungry, job->seq) == job;
-    CHECK(hungers == (!job->unreadable[0] && fsm_hungers(&job->m)));
+    const bool wants = ordered_get(&coord->lacking, job->seq) == job;
+    CHECK(wants == (!job->unreadable[0] && fsm_wants_workers(&job->m)));
     CHECK(queues || job->behind == 0);
     check_seats(coord, job);
 }

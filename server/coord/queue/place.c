@@ -255,7 +255,7 @@ static void mark_board(struct coord *coord, const struct coord_job *job, struct 
     const struct fsm *m = &job->m;
     int64_t wall = clock_wall_ms(coord->options.clock);
     /* A worker that was slow there was left out: another one would be, too. */
-    const bool goes_on_without = m->state == FSM_RUNNING && fsm_is_short(m);
+    const bool goes_on_without = m->state == FSM_RUNNING && fsm_lacks_workers(m);
     for (size_t i = 0; i < board->count; i++) {
         struct place_node *node = &board->nodes[i];
         node->kept = board->heeds ? board->kept[i] : 0;

@@ -118,10 +118,10 @@ static bool look_at_all(struct coord *coord, enum standing standing)
 static void place_spares(struct coord *coord)
 {
     struct board *board = coord->board;
-    for (size_t i = 0; i < coord->hungry.count && coord->failed == ST_OK;) {
-        struct coord_job *job = coord->hungry.list[i].value;
+    for (size_t i = 0; i < coord->lacking.count && coord->failed == ST_OK;) {
+        struct coord_job *job = coord->lacking.list[i].value;
         const struct coord_job *first = board->keeps[job->spec->workers.device];
-        const bool earlier = first && fsm_is_short(&job->m) && job->seq < first->seq &&
+        const bool earlier = first && fsm_lacks_workers(&job->m) && job->seq < first->seq &&
                              standing_of(coord, first) == STANDING_WAITS;
         struct place_slot slot;
         struct reason unsaid;
@@ -137,7 +137,7 @@ static void place_spares(struct coord *coord)
             coord_place(coord, job, FSM_EV_SPARE, &slot, 1);
             coord->schedule_needed = true; /* the job may want another one */
         }
-        i += i < coord->hungry.count && coord->hungry.list[i].value == job;
+        i += i < coord->lacking.count && coord->lacking.list[i].value == job;
     }
 }
 

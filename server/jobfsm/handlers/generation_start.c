@@ -357,7 +357,7 @@ void fsm_enter_running(struct fsm_ctx *t)
         fsm_announce(t, true);
         return;
     }
-    if (m->budget.commitless >= 2)
+    if (m->budget.no_commit >= 2)
         fsm_announce(t, false); /* two attempts without a commit: save early */
 }
 

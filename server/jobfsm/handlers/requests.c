@@ -129,8 +129,8 @@ static enum status ask_resume(struct fsm_ctx *t)
         return ST_REFUSED;
     fsm_move(m, FSM_QUEUED);
     m->ended_wall = 0;
-    m->budget.streak = 0;
-    m->budget.barren = 0;
+    m->budget.failures = 0;
+    m->budget.no_progress = 0;
     m->budget.own = 0;
     m->budget.used = 0;
     exclusion_clear(&m->exclusions); /* the person may have put them right */

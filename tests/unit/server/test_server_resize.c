@@ -290,7 +290,7 @@ static void more_workers_are_started_beside_and_then_take_their_seats(void **sta
     assert_int_equal(set(b, RANKS + 1), ST_OK);
     bench_is_state(b, "RUNNING");
     assert_true(fsm_wants_spare(&b->m, b->now));
-    assert_true(fsm_is_short(&b->m));
+    assert_true(fsm_lacks_workers(&b->m));
     (void)ready_spare(b);
     assert_non_null(bench_act(b, FSM_ACT_PARK, 0));
     park_all(b);

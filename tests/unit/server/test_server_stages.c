@@ -195,7 +195,8 @@ static void a_stage_that_lost_all_gets_somebody_and_its_state_from_elsewhere(voi
     assert_int_equal(b->m.restore.step, 0);
 }
 
-/* The wish wants more in the other stage: who moves there gets its state, and gives nobody any. */
+/* The request wants more in the other stage: who moves there gets its state, and gives nobody
+ * any. */
 static void who_changes_its_stage_is_no_source(void **state)
 {
     struct bench *b = open_wide(state, 6, 2, 1, 0);

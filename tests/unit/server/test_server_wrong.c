@@ -163,7 +163,7 @@ static void what_was_found_earlier_each_time_is_in_a_row(void **state)
     static const uint64_t good[] = { 20, 18, 29 };
     for (uint32_t i = 0; i < 3; i++) {
         find(b, 0, 2, good[i]);
-        assert_int_equal(b->m.audit.row, i + 1);
+        assert_int_equal(b->m.audit.weight, i + 1);
         train_again(b);
     }
 }

@@ -20,12 +20,12 @@ static void without_a_bound_everything_is_as_wished(void **unused)
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
         for (int every = 0; every < 2; every++) {
-            const struct session_wish wish = { .share_bytes = shares[i],
-                                               .threads = 4,
-                                               .every = every != 0 };
+            const struct session_demand demand = { .share_bytes = shares[i],
+                                                   .threads = 4,
+                                                   .every = every != 0 };
             const struct ckpt_writer_use use = { .threads = 4, .share_bytes = shares[i] };
             struct session_budget budget;
-            assert_int_equal(session_budget(&wish, &budget), ST_OK);
+            assert_int_equal(session_budget(&demand, &budget), ST_OK);
             assert_int_equal(budget.files, every ? 3 : 2);
             assert_int_equal(budget.threads, 4);
             assert_int_equal(budget.file_bytes, copy_file_bytes(shares[i]));
@@ -42,26 +42,26 @@ static void bound_is_never_passed_and_more_of_it_is_never_worse(void **unused)
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
         for (int kind = 0; kind < 4; kind++) {
-            struct session_wish wish = { .share_bytes = shares[i],
-                                         .threads = 4,
-                                         .every = (kind & 1) != 0,
-                                         .differs = (kind & 2) != 0,
-                                         .bytes_max = 1 };
+            struct session_demand demand = { .share_bytes = shares[i],
+                                             .threads = 4,
+                                             .every = (kind & 1) != 0,
+                                             .differs = (kind & 2) != 0,
+                                             .bytes_max = 1 };
             struct session_budget budget;
-            assert_int_equal(session_budget(&wish, &budget), ST_FULL);
+            assert_int_equal(session_budget(&demand, &budget), ST_FULL);
             const size_t least = budget.least;
             int files = 0;
             uint32_t threads = 0;
             for (size_t more = 0; more < 4000 * MIB; more += 3 * MIB) {
-                wish.bytes_max = least + more;
-                assert_int_equal(session_budget(&wish, &budget), ST_OK);
-                assert_true(budget.bytes <= wish.bytes_max);
+                demand.bytes_max = least + more;
+                assert_int_equal(session_budget(&demand, &budget), ST_OK);
+                assert_true(budget.bytes <= demand.bytes_max);
                 assert_true(budget.files > files || budget.threads >= threads);
                 assert_true(budget.files >= files);
                 files = budget.files;
                 threads = budget.threads;
             }
-            assert_int_equal(files, wish.every ? 3 : 2);
+            assert_int_equal(files, demand.every ? 3 : 2);
             assert_int_equal(threads, 4);
         }
     }
@@ -71,20 +71,20 @@ static void least_is_the_least(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
-        struct session_wish wish = { .share_bytes = shares[i], .threads = 2, .bytes_max = 1 };
+        struct session_demand demand = { .share_bytes = shares[i], .threads = 2, .bytes_max = 1 };
         struct session_budget budget = { .files = 9 };
-        assert_int_equal(session_budget(&wish, &budget), ST_FULL);
+        assert_int_equal(session_budget(&demand, &budget), ST_FULL);
         assert_int_equal(budget.files, 0);
-        wish.bytes_max = budget.least - 1;
-        assert_int_equal(session_budget(&wish, &budget), ST_FULL);
-        wish.bytes_max = budget.least;
-        assert_int_equal(session_budget(&wish, &budget), ST_OK);
+        demand.bytes_max = budget.least - 1;
+        assert_int_equal(session_budget(&demand, &budget), ST_FULL);
+        demand.bytes_max = budget.least;
+        assert_int_equal(session_budget(&demand, &budget), ST_OK);
         assert_int_equal(budget.files, 1);
         assert_int_equal(budget.threads, 0);
         assert_int_equal(budget.bytes, budget.least);
-        wish.every = true; /* a copy isn't overwritten before the next one is complete */
-        assert_int_equal(session_budget(&wish, &budget), ST_FULL);
-        assert_int_equal(budget.least, wish.bytes_max + copy_file_bytes(shares[i]));
+        demand.every = true; /* a copy isn't overwritten before the next one is complete */
+        assert_int_equal(session_budget(&demand, &budget), ST_FULL);
+        assert_int_equal(budget.least, demand.bytes_max + copy_file_bytes(shares[i]));
     }
 }
 
@@ -94,24 +94,24 @@ static void copies_at_peers_have_slots_of_their_own(void **unused)
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
         for (uint32_t wards = 0; wards < 4; wards++) {
-            struct session_wish wish = { .share_bytes = shares[i],
-                                         .threads = 1,
-                                         .every = true,
-                                         .peers = true,
-                                         .wards = wards,
-                                         .ward_bytes = shares[i] };
+            struct session_demand demand = { .share_bytes = shares[i],
+                                             .threads = 1,
+                                             .every = true,
+                                             .peers = true,
+                                             .wards = wards,
+                                             .ward_bytes = shares[i] };
             struct session_budget budget;
-            assert_int_equal(session_budget(&wish, &budget), ST_OK);
+            assert_int_equal(session_budget(&demand, &budget), ST_OK);
             assert_int_equal(budget.files, 5);
             assert_int_equal(budget.ward_files, 2 * wards);
             assert_int_equal(budget.bytes,
                              (5 + 2 * wards) * budget.file_bytes + budget.writer_bytes);
-            wish.bytes_max = 1;
-            assert_int_equal(session_budget(&wish, &budget), ST_FULL);
-            wish.bytes_max = budget.least;
-            assert_int_equal(session_budget(&wish, &budget), ST_OK);
+            demand.bytes_max = 1;
+            assert_int_equal(session_budget(&demand, &budget), ST_FULL);
+            demand.bytes_max = budget.least;
+            assert_int_equal(session_budget(&demand, &budget), ST_OK);
             assert_int_equal(budget.files, 4);
-            assert_int_equal(budget.bytes, wish.bytes_max);
+            assert_int_equal(budget.bytes, demand.bytes_max);
         }
     }
 }
@@ -122,14 +122,14 @@ static void wards_take_what_the_largest_of_them_has(void **unused)
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
         for (size_t j = 0; j < SHARES; j++) {
-            struct session_wish wish = { .share_bytes = shares[i],
-                                         .every = true,
-                                         .peers = true,
-                                         .wards = 3,
-                                         .ward_bytes = shares[j] };
+            struct session_demand demand = { .share_bytes = shares[i],
+                                             .every = true,
+                                             .peers = true,
+                                             .wards = 3,
+                                             .ward_bytes = shares[j] };
             const size_t wards = 6 * copy_file_bytes(shares[j]);
             struct session_budget budget;
-            assert_int_equal(session_budget(&wish, &budget), ST_OK);
+            assert_int_equal(session_budget(&demand, &budget), ST_OK);
             assert_int_equal(budget.bytes,
                              5 * copy_file_bytes(shares[i]) + wards + budget.writer_bytes);
             assert_int_equal(session_budget_copies(&budget),
@@ -139,28 +139,28 @@ static void wards_take_what_the_largest_of_them_has(void **unused)
 }
 
 /* Four workers on two nodes, and the three that are left when one of them is gone. */
-static void fill_wishes(uint32_t count, size_t bound, struct session_wish *out)
+static void fill_demands(uint32_t count, size_t bound, struct session_demand *out)
 {
     for (uint32_t i = 0; i < count; i++) {
-        out[i] = (struct session_wish){ .share_bytes = 120 * MIB / count,
-                                        .threads = 2,
-                                        .every = true,
-                                        .peers = true,
-                                        .wards = count == 3 && i == 2 ? 2 : 1,
-                                        .ward_bytes = 120 * MIB / count,
-                                        .bytes_max = bound };
+        out[i] = (struct session_demand){ .share_bytes = 120 * MIB / count,
+                                          .threads = 2,
+                                          .every = true,
+                                          .peers = true,
+                                          .wards = count == 3 && i == 2 ? 2 : 1,
+                                          .ward_bytes = 120 * MIB / count,
+                                          .bytes_max = bound };
     }
 }
 
 static void a_lost_worker_costs_extras_never_the_job(void **unused)
 {
     (void)unused;
-    struct session_wish four[4], three[3];
-    fill_wishes(4, 0, four);
+    struct session_demand four[4], three[3];
+    fill_demands(4, 0, four);
     assert_int_equal(session_lack_of(four, 4), SESSION_LACK_NOTHING);
-    fill_wishes(4, session_least(four, 4, SESSION_LACK_NOTHING), four);
+    fill_demands(4, session_least(four, 4, SESSION_LACK_NOTHING), four);
     assert_int_equal(session_lack_of(four, 4), SESSION_LACK_NOTHING);
-    fill_wishes(3, four[0].bytes_max, three);
+    fill_demands(3, four[0].bytes_max, three);
     /* One of the three alone has two wards: all do without. */
     assert_int_equal(session_lack_of(three, 3), SESSION_LACK_PEERS);
     for (uint32_t i = 0; i < 3; i++) {
@@ -178,9 +178,9 @@ static void extras_go_before_the_bound(void **unused)
     (void)unused;
     const enum session_lack order[] = { SESSION_LACK_NOTHING, SESSION_LACK_PEERS,
                                         SESSION_LACK_EVERY, SESSION_LACK_BOUND };
-    struct session_wish three[3];
+    struct session_demand three[3];
     struct reason reason;
-    fill_wishes(3, 0, three);
+    fill_demands(3, 0, three);
     three[1].share_bytes /= 2; /* it needs less */
     for (size_t i = 0; i < 4; i++) {
         const size_t least = i < 3 ? session_least(three, 3, order[i]) : 1;
@@ -192,12 +192,12 @@ static void extras_go_before_the_bound(void **unused)
             three[r].bytes_max = below;
         assert_int_equal(session_lack_of(three, 3), order[i < 3 ? i + 1 : i]);
         for (uint32_t r = 0; r < 3; r++) {
-            struct session_wish wish = three[r];
+            struct session_demand demand = three[r];
             struct session_budget budget;
-            session_do_without(session_lack_of(three, 3), &wish);
-            assert_int_equal(session_budget(&wish, &budget), ST_OK);
-            assert_true(wish.bytes_max >= below && budget.bytes <= wish.bytes_max);
-            assert_true(i >= 2 || wish.bytes_max == below);
+            session_do_without(session_lack_of(three, 3), &demand);
+            assert_int_equal(session_budget(&demand, &budget), ST_OK);
+            assert_true(demand.bytes_max >= below && budget.bytes <= demand.bytes_max);
+            assert_true(i >= 2 || demand.bytes_max == below);
         }
     }
     session_lack_tell(SESSION_LACK_PEERS, 3 * MIB / 2, 3, &reason);
@@ -209,19 +209,19 @@ static void extras_go_before_the_bound(void **unused)
 static size_t begins_with_a_least(bool every)
 {
     char text[LIMIT_REASON];
-    struct session_wish wish;
+    struct session_demand demand;
     struct reason reason = { "" };
-    fill_wishes(1, 0, &wish);
-    wish.every = every;
-    wish.bytes_max = session_least(&wish, 1, SESSION_LACK_PEERS);
-    assert_int_equal(session_bound_check(&wish, 1, &reason), ST_OK);
+    fill_demands(1, 0, &demand);
+    demand.every = every;
+    demand.bytes_max = session_least(&demand, 1, SESSION_LACK_PEERS);
+    assert_int_equal(session_bound_check(&demand, 1, &reason), ST_OK);
     assert_string_equal(reason.text, "");
     (void)snprintf(text, sizeof(text), "checkpoint.memory: a worker needs %.1f MiB at least",
-                   (double)wish.bytes_max / (double)MIB);
-    wish.bytes_max--;
-    assert_int_equal(session_bound_check(&wish, 1, &reason), ST_CONFIG);
+                   (double)demand.bytes_max / (double)MIB);
+    demand.bytes_max--;
+    assert_int_equal(session_bound_check(&demand, 1, &reason), ST_CONFIG);
     assert_non_null(strstr(reason.text, text));
-    return wish.bytes_max + 1;
+    return demand.bytes_max + 1;
 }
 
 static void only_what_the_job_asks_for_is_refused(void **unused)

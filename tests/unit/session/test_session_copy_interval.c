@@ -97,7 +97,7 @@ static void when_it_is_agreed_anew_follows_from_the_step_alone(void **unused)
 
 /* ---- room ---- */
 
-static const struct session_wish wish = { .share_bytes = 90 * MIB, .threads = 1 };
+static const struct session_demand demand = { .share_bytes = 90 * MIB, .threads = 1 };
 
 static struct session_headroom room_of(uint64_t folder, uint64_t memory, uint64_t groups)
 {
@@ -120,17 +120,17 @@ static void a_quarter_of_the_least_that_is_free_holds_all_copies(void **unused)
         static const char *const wheres[] = { "where copies lie", "memory available",
                                               "control group" };
         for (size_t i = 0; i < 3; i++) {
-            assert_true(session_headroom_holds(&rooms[i], &wish, workers, &budget, &why));
+            assert_true(session_headroom_holds(&rooms[i], &demand, workers, &budget, &why));
             assert_int_equal(budget.files, 3);
-            assert_false(session_headroom_holds(&rooms[i], &wish, workers + 1, &budget, &why));
+            assert_false(session_headroom_holds(&rooms[i], &demand, workers + 1, &budget, &why));
             assert_non_null(strstr(why.text, wheres[i]));
         }
         struct session_headroom less = room_of(free - 4, free, free);
-        assert_false(session_headroom_holds(&less, &wish, workers, &budget, &why));
+        assert_false(session_headroom_holds(&less, &demand, workers, &budget, &why));
         less.held = 4; /* by copies of an earlier generation, which are used again */
-        assert_true(session_headroom_holds(&less, &wish, workers, &budget, &why));
+        assert_true(session_headroom_holds(&less, &demand, workers, &budget, &why));
         less.bound = free - 4;
-        assert_false(session_headroom_holds(&less, &wish, workers, &budget, &why));
+        assert_false(session_headroom_holds(&less, &demand, workers, &budget, &why));
         assert_non_null(strstr(why.text, SESSION_HEADROOM_ENV));
     }
 }
@@ -141,10 +141,10 @@ static void without_a_folder_or_with_too_small_a_bound_there_are_none(void **unu
     struct session_budget budget;
     struct reason why;
     struct session_headroom headroom = room_of(0, UINT64_MAX, UINT64_MAX);
-    assert_false(session_headroom_holds(&headroom, &wish, 1, &budget, &why));
+    assert_false(session_headroom_holds(&headroom, &demand, 1, &budget, &why));
     assert_non_null(strstr(why.text, "folder of copies"));
     headroom.folder = UINT64_MAX;
-    struct session_wish bounded = wish;
+    struct session_demand bounded = demand;
     bounded.bytes_max = 150 * MIB; /* enough for saves */
     assert_int_equal(session_budget(&bounded, &budget), ST_OK);
     assert_false(session_headroom_holds(&headroom, &bounded, 1, &budget, &why));

@@ -1,4 +1,5 @@
-/* How wide the stages are: the wish at its own number, one worker more or fewer, who is there. */
+/* How wide the stages are: the request at its own number, one worker more or fewer, who is
+ * there. */
 #include <string.h>
 
 #include "common/layout/widths.h"
@@ -14,32 +15,32 @@ static uint32_t below(uint64_t *state, uint32_t n)
 }
 
 /* out: its number of workers. */
-static struct layout_wish draw_wish(uint64_t *state, uint32_t *workers, uint32_t *out)
+static struct layout_request draw_request(uint64_t *state, uint32_t *workers, uint32_t *out)
 {
-    struct layout_wish wish = { .stages = 1 + below(state, STAGES), .workers = workers };
-    wish.lanes = 1 + below(state, 9);
+    struct layout_request request = { .stages = 1 + below(state, STAGES), .workers = workers };
+    request.lanes = 1 + below(state, 9);
     *out = 0;
-    for (uint32_t s = 0; s < wish.stages; s++)
-        *out += workers[s] = 1 + below(state, wish.lanes);
-    return wish;
+    for (uint32_t s = 0; s < request.stages; s++)
+        *out += workers[s] = 1 + below(state, request.lanes);
+    return request;
 }
 
 /* Every number of workers: all are somewhere, each stage has one at least and lanes at most; the
- * wish comes out at its number; one worker more makes one stage wider. */
+ * request comes out at its number; one worker more makes one stage wider. */
 static void widths_are_legal_and_change_by_one(void **state)
 {
     (void)state;
     uint64_t seed = 1;
     for (int round = 0; round < 2000; round++) {
         uint32_t workers[STAGES], count, before[STAGES] = { 0 };
-        const struct layout_wish wish = draw_wish(&seed, workers, &count);
-        for (uint32_t n = 1; n <= wish.stages * wish.lanes; n++) {
+        const struct layout_request request = draw_request(&seed, workers, &count);
+        for (uint32_t n = 1; n <= request.stages * request.lanes; n++) {
             uint32_t widths[STAGES] = { 0 }, sum = 0, more = 0;
-            const uint32_t stages = layout_wish_stages(&wish, n);
-            assert_int_equal(stages, n < wish.stages ? n : wish.stages);
-            layout_wish_widths(&wish, n, NULL, widths);
+            const uint32_t stages = layout_request_stages(&request, n);
+            assert_int_equal(stages, n < request.stages ? n : request.stages);
+            layout_request_widths(&request, n, NULL, widths);
             for (uint32_t s = 0; s < stages; s++) {
-                assert_in_range(widths[s], 1, wish.lanes);
+                assert_in_range(widths[s], 1, request.lanes);
                 assert_true(widths[s] >= before[s]);
                 more += widths[s] - before[s];
                 sum += widths[s];
@@ -47,7 +48,7 @@ static void widths_are_legal_and_change_by_one(void **state)
             assert_int_equal(sum, n);
             assert_int_equal(more, 1);
             if (n == count)
-                assert_memory_equal(widths, workers, wish.stages * sizeof(*widths));
+                assert_memory_equal(widths, workers, request.stages * sizeof(*widths));
             memcpy(before, widths, sizeof(before));
         }
     }
@@ -59,7 +60,7 @@ static void who_is_there_stays(void **state)
 {
     (void)state;
     static const struct {
-        uint32_t wish[4], there[4], workers, widths[4];
+        uint32_t request[4], there[4], workers, widths[4];
     } cases[] = {
         { { 2, 2 }, { 2, 1 }, 3, { 2, 1 } },
         { { 2, 2 }, { 1, 2 }, 3, { 1, 2 } },
@@ -67,17 +68,17 @@ static void who_is_there_stays(void **state)
         { { 2, 2 }, { 0, 2 }, 3, { 1, 2 } },
         { { 2, 2 }, { 1, 2 }, 4, { 2, 2 } },
         { { 3, 1 }, { 2, 1 }, 3, { 2, 1 } },
-        { { 3, 1 }, { 1, 2 }, 3, { 2, 1 } }, /* the wish counts for more */
+        { { 3, 1 }, { 1, 2 }, 3, { 2, 1 } }, /* the request counts for more */
         { { 2, 2, 2, 2 }, { 1, 2, 1, 2 }, 6, { 1, 2, 1, 2 } },
         { { 2, 2, 2, 2 }, { 1, 2, 2, 2 }, 7, { 1, 2, 2, 2 } },
         { { 3, 3, 3 }, { 1, 3, 2 }, 6, { 2, 2, 2 } },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct layout_wish wish = { .lanes = 8, .workers = cases[i].wish };
+        struct layout_request request = { .lanes = 8, .workers = cases[i].request };
         uint32_t widths[4] = { 0 };
-        while (wish.stages < 4 && cases[i].wish[wish.stages] > 0)
-            wish.stages++;
-        layout_wish_widths(&wish, cases[i].workers, cases[i].there, widths);
+        while (request.stages < 4 && cases[i].request[request.stages] > 0)
+            request.stages++;
+        layout_request_widths(&request, cases[i].workers, cases[i].there, widths);
         assert_memory_equal(widths, cases[i].widths, sizeof(widths));
     }
 }
@@ -89,16 +90,16 @@ static void who_is_there_makes_no_stage_wider_than_it_may_be(void **state)
     uint64_t seed = 2;
     for (int round = 0; round < 5000; round++) {
         uint32_t workers[STAGES], count, there[STAGES], plain[STAGES], widths[STAGES];
-        struct layout_wish wish = draw_wish(&seed, workers, &count);
-        for (uint32_t s = 0; s < wish.stages; s++) {
+        struct layout_request request = draw_request(&seed, workers, &count);
+        for (uint32_t s = 0; s < request.stages; s++) {
             workers[s] = workers[0];
-            there[s] = below(&seed, wish.lanes + 1);
+            there[s] = below(&seed, request.lanes + 1);
         }
-        const uint32_t n = 1 + below(&seed, wish.stages * wish.lanes);
+        const uint32_t n = 1 + below(&seed, request.stages * request.lanes);
         uint32_t seen_plain[16] = { 0 }, seen[16] = { 0 };
-        layout_wish_widths(&wish, n, NULL, plain);
-        layout_wish_widths(&wish, n, there, widths);
-        for (uint32_t s = 0; s < layout_wish_stages(&wish, n); s++) {
+        layout_request_widths(&request, n, NULL, plain);
+        layout_request_widths(&request, n, there, widths);
+        for (uint32_t s = 0; s < layout_request_stages(&request, n); s++) {
             seen_plain[plain[s]]++;
             seen[widths[s]]++;
         }

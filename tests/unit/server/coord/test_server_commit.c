@@ -138,7 +138,7 @@ static void what_nobody_waits_for_is_not_committed_alone(void **state)
     coord_pass(w, COORD_ROWS_MS);
     assert_int_equal(job->rows.count, 1);
     const int64_t by = coord_commit_by(w->coord);
-    assert_in_range(by, 1, w->now + COORD_LINGER_MS);
+    assert_in_range(by, 1, w->now + COORD_COMMIT_DELAY_MS);
     coord_pass(w, 1);
     assert_int_equal(coord_commit_by(w->coord), by); /* from its first write on */
     say_exits(w, &e, job);

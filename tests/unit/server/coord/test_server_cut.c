@@ -92,7 +92,7 @@ static void a_job_goes_elsewhere_and_says_why(void **state)
     assert_string_equal(fsm_state_name(f.job->m.state), "FORMING");
     assert_int_equal(f.job->m.generation, 2);
     assert_false(runs_on(&f, "a", "b"));
-    assert_int_equal(f.job->m.budget.barren, 0); /* it isn't counted */
+    assert_int_equal(f.job->m.budget.no_progress, 0); /* it isn't counted */
     assert_int_equal(f.agent[2].sent[ORDER_PROBE], 0);
     leave(&f);
 }

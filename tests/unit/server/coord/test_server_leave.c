@@ -71,7 +71,7 @@ static void what_forms_on_a_node_that_leaves_forms_elsewhere(void **state)
     coord_pass(w, 1);
     assert_int_equal(job->m.generation, 2);
     assert_string_equal(job->m.ranks[0].node, "b");
-    assert_int_equal(job->m.budget.used + job->m.budget.streak + job->m.failures, 0);
+    assert_int_equal(job->m.budget.used + job->m.budget.failures + job->m.failures, 0);
     assert_int_equal(second.sent[ORDER_START], 2);
     say_left(w, &first);
     assert_true(first.finished);

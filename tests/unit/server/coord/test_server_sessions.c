@@ -345,8 +345,8 @@ static void a_job_waits_for_the_end_of_a_rolling_upgrade(void **state)
             far_close_trainer(w, &trainer[i]);
         }
     }
-    assert_int_equal(job->m.budget.barren, 0);
-    assert_in_range(job->m.budget.streak, 10, 25); /* it comes back less and less often */
+    assert_int_equal(job->m.budget.no_progress, 0);
+    assert_in_range(job->m.budget.failures, 10, 25); /* it comes back less and less often */
     pass_heard(w, agent, job, FSM_FORMING);
     hello_of_both(w, job, trainer, CAIRN_VERSION);
     coord_pass(w, 1000);

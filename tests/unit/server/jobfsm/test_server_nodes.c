@@ -66,7 +66,7 @@ static void all_nodes_with_other_pins_are_left_out_at_once(void **state)
     assert_int_equal(b->m.cause.kind, FSM_FAULT_PINS);
     assert_string_equal(bench_told(b, "pins"), "left out: b, c");
     assert_int_equal(exclusion_count(&b->m.exclusions, EXCLUSION_PINS), 2);
-    assert_int_equal(b->m.budget.barren, 0);
+    assert_int_equal(b->m.budget.no_progress, 0);
 }
 
 static void ranks_that_do_not_say_their_pins_are_not_waited_for(void **state)
@@ -131,7 +131,7 @@ static void data_that_one_node_does_not_have_costs_the_job_nothing(void **state)
     bench_is_state(b, "RECOVERING");
     assert_int_equal(bench_act(b, FSM_ACT_BLAME, 0)->rank, 0);
     assert_true(bench_avoids(b, "a"));
-    assert_int_equal(b->m.budget.barren, 0);
+    assert_int_equal(b->m.budget.no_progress, 0);
     bench_all_exit(b);
     assert_true(fsm_wants_slots(&b->m, b->now)); /* at once */
     place_all_on(b, "b");
@@ -155,7 +155,7 @@ static void data_that_a_second_node_does_not_have_either_may_be_on_a_third(void 
     assert_null(bench_act(b, FSM_ACT_BLAME, 0));
     bench_all_exit(b);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.budget.barren, 0);
+    assert_int_equal(b->m.budget.no_progress, 0);
     bench_run(b, 100);
 }
 
@@ -243,7 +243,7 @@ static void a_node_that_starts_nothing_uses_no_budget(void **state)
     fail_to_start(b, "a");
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.budget.used, 0);
-    assert_int_equal(b->m.budget.barren, 0);
+    assert_int_equal(b->m.budget.no_progress, 0);
     assert_true(bench_avoids(b, "a"));
     bench_run(b, 100);
     bench_progress(b, 0, 5, "forward");
@@ -283,12 +283,12 @@ static void no_hello_is_the_nodes_fault_until_it_is_repeated(void **state)
     bench_tick(b, 60000);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, FSM_FAULT_FORMATION);
-    assert_int_equal(b->m.budget.barren, 0);
+    assert_int_equal(b->m.budget.no_progress, 0);
     assert_non_null(bench_act(b, FSM_ACT_BLAME, 0));
     bench_all_exit(b);
     place_all_on(b, "b");
     bench_tick(b, 60000);
-    assert_int_equal(b->m.budget.barren, 1);
+    assert_int_equal(b->m.budget.no_progress, 1);
 }
 
 static void resume_tries_all_nodes_again(void **state)
@@ -383,7 +383,7 @@ static void what_stands_still_across_it_is_ended_and_nothing_is_counted(void **s
         bench_all_exit(b);
         assert_true(fsm_wants_slots(&b->m, b->now)); /* at once */
     }
-    assert_int_equal(b->m.budget.barren, 0);
+    assert_int_equal(b->m.budget.no_progress, 0);
     assert_int_equal(b->m.budget.used, 0);
 }
 
@@ -407,14 +407,14 @@ static void it_is_the_cause_of_what_failed_before(void **state)
     bench_is_state(b, "RECOVERING");
     assert_true(suspects(b));
     assert_int_equal(b->m.budget.used, 1);
-    assert_int_equal(b->m.budget.barren, 1);
+    assert_int_equal(b->m.budget.no_progress, 1);
     tell_path(b);
     assert_int_equal(b->m.cause.kind, FSM_FAULT_PATH);
     assert_string_equal(bench_told(b, "fault"), "path: " CUT "; seen first as hang");
     assert_int_equal(b->m.first_cause.kind, FSM_FAULT_PATH);
     assert_int_equal(b->m.budget.used, 0);
-    assert_int_equal(b->m.budget.barren, 0);
-    assert_int_equal(b->m.budget.streak, 0);
+    assert_int_equal(b->m.budget.no_progress, 0);
+    assert_int_equal(b->m.budget.failures, 0);
     tell_path(b); /* another one of them: one is enough */
     assert_false(bench_event(b, "fault"));
 }
@@ -431,7 +431,7 @@ static void a_formation_that_failed_is_explained_by_it(void **state)
     bench_all_exit(b);
     tell_path(b); /* all of it is gone by then */
     assert_int_equal(b->m.cause.kind, FSM_FAULT_PATH);
-    assert_int_equal(b->m.budget.barren, 0);
+    assert_int_equal(b->m.budget.no_progress, 0);
 }
 
 static void a_crash_is_not_explained_by_it(void **state)

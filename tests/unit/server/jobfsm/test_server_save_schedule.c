@@ -339,7 +339,7 @@ static void a_worker_that_is_told_to_go_takes_all_along_with_a_save(void **state
         bench_exit(b, i, FSM_EXIT_FINISHED, 0);
     bench_is_state(b, "RECOVERING");
     assert_true(fsm_wants_slots(&b->m, b->now)); /* at once */
-    assert_int_equal(b->m.budget.used + b->m.budget.streak + b->m.failures, 0);
+    assert_int_equal(b->m.budget.used + b->m.budget.failures + b->m.failures, 0);
     bench_run(b, 100000);
     assert_int_equal(b->m.restore.step, step);
     assert_int_equal(b->m.restarts, 1);
@@ -375,7 +375,7 @@ static void a_node_that_leaves_costs_no_step_and_counts_as_no_failure(void **sta
     assert_true(fsm_wants_slots(&b->m, b->now)); /* at once */
     leave_node(b);                               /* of a generation that is over */
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.budget.used + b->m.budget.streak + b->m.failures, 0);
+    assert_int_equal(b->m.budget.used + b->m.budget.failures + b->m.failures, 0);
     bench_run(b, 100000);
     assert_int_equal(b->m.restore.step, step);
     assert_int_equal(b->m.restarts, 1);
