@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/exact.h"
+#include "comm/reducer.h"
 #include "common/clock.h"
 #include "common/rng.h"
 #include "kernels/backend.h"
@@ -35,7 +35,7 @@ struct train_model {
     struct tape *tape;
     struct plan *plan;
     struct optimizer *optimizer;
-    struct exact *exact;
+    struct reducer *reducer;
     size_t bucket_begin[LANE_BUCKETS_MAX];
     size_t bucket_count, bucket_next;
     int64_t lane_size;
@@ -155,7 +155,7 @@ static void open_model(struct train_model *model)
     must(plan_refresh(model->plan, optimizer_params(model->optimizer)), "refresh");
 }
 
-static void open_exact(struct train_model *model)
+static void open_reducer(struct train_model *model)
 {
     const struct train_model_options *o = &model->options;
     uint32_t shares[RANKS_MAX];
@@ -177,21 +177,21 @@ static void open_exact(struct train_model *model)
                                             .device_shared = true };
         must(o->comm->open(&comm, &model->comm), "communicator");
     }
-    struct exact_options options = { .table = o->comm,
-                                     .comm = model->comm,
-                                     .rank = o->rank,
-                                     .size = o->comm != NULL ? o->size : 1,
-                                     .shares = shares,
-                                     .count = lane_layout(model->tape).count,
-                                     .bucket_begin = model->bucket_begin,
-                                     .bucket_count = model->bucket_count,
-                                     .timeout_ms = EXCHANGE_MS,
-                                     .fast = o->fast,
-                                     .device = model->table,
-                                     .backend = model->backend,
-                                     .compute = model->stream,
-                                     .communication = model->communication };
-    must(exact_open(&options, &model->exact), "reduction");
+    struct reducer_options options = { .table = o->comm,
+                                       .comm = model->comm,
+                                       .rank = o->rank,
+                                       .size = o->comm != NULL ? o->size : 1,
+                                       .shares = shares,
+                                       .count = lane_layout(model->tape).count,
+                                       .bucket_begin = model->bucket_begin,
+                                       .bucket_count = model->bucket_count,
+                                       .timeout_ms = EXCHANGE_MS,
+                                       .fast = o->fast,
+                                       .device = model->table,
+                                       .backend = model->backend,
+                                       .compute = model->stream,
+                                       .communication = model->communication };
+    must(reducer_open(&options, &model->reducer), "reduction");
 }
 
 /* Word `stream` of element i. */
@@ -234,7 +234,7 @@ struct train_model *train_model_new(const struct train_model_options *options)
     must(model->table->stream_new(model->backend, &model->stream), "stream");
     choose_shape(model);
     open_model(model);
-    open_exact(model);
+    open_reducer(model);
     fill_batch(model);
     return model;
 }
@@ -307,7 +307,7 @@ void train_model_snapshot(struct train_model *model)
 void train_model_free(struct train_model *model)
 {
     train_model_wait(model);
-    exact_close(model->exact);
+    reducer_close(model->reducer);
     if (model->comm != NULL)
         model->options.comm->close(model->comm);
     plan_free(model->plan);
@@ -329,7 +329,7 @@ static void on_final(void *arg, size_t first, size_t count)
     struct train_model *model = arg;
     (void)count;
     while (model->bucket_next > 0 && model->bucket_begin[model->bucket_next - 1] >= first)
-        exact_bucket_done(model->exact, --model->bucket_next);
+        reducer_bucket_done(model->reducer, --model->bucket_next);
 }
 
 /* Runs the backward pass as the trainer does: a device alone doesn't cut its passes. */
@@ -345,28 +345,28 @@ static enum status backward(struct train_model *model, const struct plan_call *c
 
 void train_model_step(struct train_model *model)
 {
-    exact_begin(model->exact);
+    reducer_begin(model->reducer);
     model->bucket_next = model->bucket_count;
     for (int lane = 0; lane < model->options.lanes; lane++) {
         size_t first = (size_t)lane * (size_t)model->lane_size;
         const void *inputs = (const char *)model->inputs + 4 * first * model->sample;
         struct plan_call call = { .inputs = { inputs, model->labels + first * model->targets },
                                   .params = optimizer_params(model->optimizer),
-                                  .lane = exact_lane(model->exact, 0) };
+                                  .lane = reducer_lane(model->reducer, 0) };
         bool last = lane == model->options.lanes - 1;
         must(plan_forward(model->plan, &call), "forward");
         must(backward(model, &call, last), "backward");
         if (!last)
-            must(exact_lane_done(model->exact, 0), "sum");
+            must(reducer_lane_done(model->reducer, 0), "sum");
     }
     int64_t exposed_ns;
-    must(exact_wait(model->exact, &exposed_ns), "sum");
+    must(reducer_wait(model->reducer, &exposed_ns), "sum");
     if (model->snapshot != NULL)
         must(model->table->event_wait(model->backend, model->copied, model->stream), "snapshot");
     struct optimizer_step of = { .lr = model->input == MODEL_TOKENS ? 1e-4 : 0.01,
                                  .update = ++model->update,
                                  .loss_scale = 1 };
-    must(optimizer_update(model->optimizer, exact_sum(model->exact), &of, model->stream,
+    must(optimizer_update(model->optimizer, reducer_sum(model->reducer), &of, model->stream,
                           &model->report),
          "update");
     const float *params = optimizer_params(model->optimizer);

@@ -10,8 +10,8 @@
  *                 +
  *
  * Everything that crosses lanes, pieces or batches is summed in this order, so that a sum doesn't
- * depend on who computed which part of it. comm/exact_order.h has the same tree over lanes whose
- * gradients lie on several ranks; tests/unit/comm/exact/test_exact.c holds both together.
+ * depend on who computed which part of it. comm/reducer_order.h has the same tree over lanes whose
+ * gradients lie on several ranks; tests/unit/comm/reducer/test_reducer.c holds both together.
  *
  * Source: pairwise summation; Higham, "The accuracy of floating point summation", SIAM Journal on
  *         Scientific Computing 14 (1993): its error grows with log2 count.

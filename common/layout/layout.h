@@ -15,8 +15,8 @@
  * by share. So the ranks of one stage and tensor range, among which gradients are summed (a *data
  * group*), follow each other.
  *
- * Which lanes a share has is not said here: sets of nodes of the lane tree, by exact_spread() of
- * the stage's shares (comm/exact_order.h). Who needs them passes what that gave as `order`.
+ * Which lanes a share has is not said here: sets of nodes of the lane tree, by reducer_spread() of
+ * the stage's shares (comm/reducer_order.h). Who needs them passes what that gave as `order`.
  *
  * Pure functions. Thread: any.
  * Memory: everything is borrowed; a layout is as good as the arrays that it points to.

@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/exact.h"
-#include "comm/exact_order.h"
+#include "comm/reducer.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "kernels/module.h"
@@ -135,26 +135,26 @@ static enum status fill_lane(struct rank *r, float *lane, uint32_t number, float
     return st == ST_OK ? r->table->stream_sync(r->backend, r->compute) : st;
 }
 
-static enum status one_step(struct rank *r, struct exact *exact, float *host)
+static enum status one_step(struct rank *r, struct reducer *reducer, float *host)
 {
     uint32_t order[LIMIT_LANES], first = 0;
-    exact_spread(r->shares, (uint32_t)r->size, order);
+    reducer_spread(r->shares, (uint32_t)r->size, order);
     for (int p = 0; p < r->rank; p++)
         first += r->shares[p];
     enum status st = ST_OK;
-    exact_begin(exact);
+    reducer_begin(reducer);
     for (uint32_t i = 0; st == ST_OK && i < r->shares[r->rank]; i++) {
-        st = fill_lane(r, exact_lane(exact, 0), order[first + i], host);
+        st = fill_lane(r, reducer_lane(reducer, 0), order[first + i], host);
         if (st == ST_OK && i + 1 < r->shares[r->rank])
-            st = exact_lane_done(exact, 0);
+            st = reducer_lane_done(reducer, 0);
     }
     for (size_t b = BUCKETS; st == ST_OK && b-- > 0;)
-        exact_bucket_done(exact, b);
+        reducer_bucket_done(reducer, b);
     int64_t exposed_ns = 0;
     if (st == ST_OK)
-        st = exact_wait(exact, &exposed_ns);
+        st = reducer_wait(reducer, &exposed_ns);
     if (st == ST_OK) {
-        st = r->table->vector.copy(r->backend, host, exact_sum(exact), COUNT * sizeof(*host),
+        st = r->table->vector.copy(r->backend, host, reducer_sum(reducer), COUNT * sizeof(*host),
                                    r->compute);
     }
     return st == ST_OK ? r->table->stream_sync(r->backend, r->compute) : st;
@@ -164,28 +164,28 @@ static int reduce_body(struct rank *r)
 {
     static const size_t buckets[BUCKETS] = { 0, 4 * 65536, 9 * 65536 };
     CHECK(form(r, 1) == ST_OK);
-    const struct exact_options options = { .table = r->module->comm,
-                                           .comm = r->comm,
-                                           .rank = r->rank,
-                                           .size = r->size,
-                                           .shares = r->shares,
-                                           .count = COUNT,
-                                           .bucket_begin = buckets,
-                                           .bucket_count = BUCKETS,
-                                           .timeout_ms = LONG_MS,
-                                           .device = r->table,
-                                           .backend = r->backend,
-                                           .compute = r->compute,
-                                           .communication = r->stream };
-    struct exact *exact = NULL;
+    const struct reducer_options options = { .table = r->module->comm,
+                                             .comm = r->comm,
+                                             .rank = r->rank,
+                                             .size = r->size,
+                                             .shares = r->shares,
+                                             .count = COUNT,
+                                             .bucket_begin = buckets,
+                                             .bucket_count = BUCKETS,
+                                             .timeout_ms = LONG_MS,
+                                             .device = r->table,
+                                             .backend = r->backend,
+                                             .compute = r->compute,
+                                             .communication = r->stream };
+    struct reducer *reducer = NULL;
     float *host = malloc(COUNT * sizeof(*host));
     CHECK(host != NULL);
-    CHECK(exact_open(&options, &exact) == ST_OK);
+    CHECK(reducer_open(&options, &reducer) == ST_OK);
     enum status st = ST_OK;
     for (int step = 0; st == ST_OK && step < 3; step++)
-        st = one_step(r, exact, host);
+        st = one_step(r, reducer, host);
     atomic_store(&r->scene->hash[r->rank], hash_of(host, COUNT));
-    exact_close(exact);
+    reducer_close(reducer);
     r->module->comm->close(r->comm);
     free(host);
     return st == ST_OK ? 0 : 1;

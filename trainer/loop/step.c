@@ -37,7 +37,7 @@ static void hand_over(void *arg, size_t first, size_t count)
     struct bucket_handover *h = arg;
     while (h->left > 0 && h->worker->bucket_begin[h->left - 1] >= first) {
         h->left--;
-        float *lane = exact_lane(h->worker->exact, 0);
+        float *lane = reducer_lane(h->worker->reducer, 0);
         if (h->left + 1 == h->worker->bucket_count)
             note_loss(h->worker, lane);
         if (h->audits && h->st == ST_OK)
@@ -48,7 +48,7 @@ static void hand_over(void *arg, size_t first, size_t count)
             h->gate->st = h->gate->before_last_bucket(h->gate->arg);
         /* The bucket leaves even after an error of the gate: the others' reduction ends, and this
          * rank fails. */
-        exact_bucket_done(h->worker->exact, h->left);
+        reducer_bucket_done(h->worker->reducer, h->left);
     }
 }
 
@@ -61,7 +61,7 @@ static struct plan_call call_of(const struct worker *w, const struct feed_item *
                               .micro = item->micro };
     for (int i = 0; i < TAPE_INPUTS_MAX; i++)
         call.inputs[i] = item->inputs[i];
-    call.lane = exact_lane(w->exact, 0);
+    call.lane = reducer_lane(w->reducer, 0);
     return call;
 }
 
@@ -156,12 +156,12 @@ enum status step_rehearse(struct worker *worker)
     if (st == ST_OK)
         st = worker_refresh(w, REFRESH_TRAINING);
     feed_start(w->batches, 0);
-    exact_begin(w->exact);
+    reducer_begin(w->reducer);
     for (uint32_t left = w->lane_count; st == ST_OK && left > 0; left--) {
         for (uint32_t micro = 0; st == ST_OK && micro < w->settings.accumulate; micro++)
             st = rehearse_micro(w, left == 1 && micro + 1 == w->settings.accumulate);
         if (st == ST_OK && left > 1)
-            st = exact_lane_done(w->exact, 0);
+            st = reducer_lane_done(w->reducer, 0);
     }
     return st;
 }
@@ -183,7 +183,7 @@ static enum status compute_foreign(struct worker *w, uint64_t step, uint32_t lan
     enum status st = compute_lane(w, step, lane, NULL);
     if (st != ST_OK)
         return st;
-    float *foreign = exact_lane(w->exact, 0);
+    float *foreign = reducer_lane(w->reducer, 0);
     flip_gradient(w, foreign);
     return lane_sums_all(w->sums, LANE_SUM_FOREIGN, foreign);
 }
@@ -205,11 +205,11 @@ static enum status compute_own(struct worker *w, uint64_t step, uint32_t audited
         handover->audits = last && lane == audited;
         st = compute_lane(w, step, lane, last ? handover : NULL);
         if (st == ST_OK && !last)
-            lane_complete(w, exact_lane(w->exact, 0));
+            lane_complete(w, reducer_lane(w->reducer, 0));
         if (st == ST_OK && !last && lane == audited)
-            st = lane_sums_all(w->sums, LANE_SUM_OWN, exact_lane(w->exact, 0));
+            st = lane_sums_all(w->sums, LANE_SUM_OWN, reducer_lane(w->reducer, 0));
         if (st == ST_OK && !last)
-            st = exact_lane_done(w->exact, 0);
+            st = reducer_lane_done(w->reducer, 0);
     }
     return st;
 }
@@ -219,7 +219,7 @@ static enum status compute_stage(struct worker *w, uint64_t step, struct bucket_
 {
     const struct stage_step options = { .step = step,
                                         .feed = w->batches,
-                                        .exact = w->exact,
+                                        .reducer = w->reducer,
                                         .on_final = hand_over,
                                         .final_arg = handover,
                                         .on_lane = lane_complete,
@@ -261,7 +261,7 @@ static enum status wait_reduced(struct worker *w)
     fault_point("trainer.reduce");
     int64_t exposed_ns = 0;
     backend_range_push(w->device.table, "reduce");
-    enum status st = exact_wait(w->exact, &exposed_ns);
+    enum status st = reducer_wait(w->reducer, &exposed_ns);
     backend_range_pop(w->device.table);
     if (st == ST_OK)
         progress_collective_end(progress, "reduce");
@@ -292,7 +292,7 @@ enum status step_compute(struct worker *worker, uint64_t step, struct step_gate 
     w->lost = false;
     *out_audit = (struct step_audit){ .own_lane = audit_rule_own(&rule, step, rank, NULL),
                                       .foreign_lane = audit_rule_foreign(&rule, step, rank, NULL) };
-    exact_begin(w->exact);
+    reducer_begin(w->reducer);
     lane_clock_begin(&w->clock, &w->device);
     if (out_audit->foreign_lane != AUDIT_NO_LANE)
         st = compute_foreign(w, step, out_audit->foreign_lane);
@@ -319,7 +319,7 @@ enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane, 
     const struct prefetch_share only = { .lanes = &lane, .lane_count = 1 };
     feed_move(w->batches, &only);
     feed_start(w->batches, step);
-    exact_begin(w->exact);
+    reducer_begin(w->reducer);
     enum status st = compute_foreign(w, step, lane);
     if (st == ST_OK)
         st = lane_sums_read(w->sums, sums);
@@ -354,7 +354,7 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
     progress_phase(w->options.progress, PHASE_UPDATE);
     fault_point("trainer.reduced");
     float *const *ties = NULL;
-    float *sum = exact_sum(w->exact);
+    float *sum = reducer_sum(w->reducer);
     out->began = false;
     if (w->stage != NULL) {
         enum status gathered = stage_gather_ties(w->stage, sum, &ties);

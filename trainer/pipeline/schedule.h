@@ -18,7 +18,7 @@
  *
  * The order on which bits depend is the same in every table. Actions that add to gradients (B or W)
  * go through a worker's micro-batches in ascending order, so a lane's are added in one order. Lanes
- * come in the order that the reduction wants (comm/exact_order.h). The rest is free.
+ * come in the order that the reduction wants (comm/reducer_order.h). The rest is free.
  *
  * A micro-batch has one number in the whole job: lane * accumulate + which one of the lane.
  *
@@ -109,7 +109,7 @@ struct pipeline_options {
     uint32_t chunks;               /* of a stage: 1, but for interleaved, which wants 2 or more */
     uint32_t accumulate;           /* micro-batches of a lane */
     const struct layout *layout;   /* has passed layout_check() */
-    const uint32_t *const *orders; /* [stages][lanes] exact_spread's of each stage's shares */
+    const uint32_t *const *orders; /* [stages][lanes] reducer_spread's of each stage's shares */
     enum pipeline_sends sends;     /* sends with which the order must not get stuck */
 };
 

@@ -35,7 +35,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "comm/comm.h"
-#include "comm/exact.h"
+#include "comm/reducer.h"
 #include "common/layout/layout.h"
 #include "common/limits.h"
 #include "common/reason.h"
@@ -73,7 +73,7 @@ struct stage_options { /* borrowed for life */
     const uint32_t *shares; /* lanes of each rank */
 };
 
-#define STAGE_CHUNKS_MAX EXACT_SECTIONS_MAX
+#define STAGE_CHUNKS_MAX REDUCER_SECTIONS_MAX
 #define STAGE_PARTS_MAX  (STAGE_CHUNKS_MAX * LIMIT_STAGES)
 _Static_assert(STAGE_CHUNKS_MAX <= OPTIMIZER_STRETCHES_MAX, "a stage's parts");
 _Static_assert(2 * STAGE_PARTS_MAX <= COMM_CHANNELS_MAX, "two channels for each border");
@@ -91,7 +91,7 @@ struct stage {
     uint32_t parts;
     uint32_t node_begin[STAGE_PARTS_MAX + 1];
     uint32_t size;    /* ranks */
-    uint32_t *orders; /* [stages][lanes] exact_spread's */
+    uint32_t *orders; /* [stages][lanes] reducer_spread's */
     struct pipeline_table table;
     const struct pipeline_row *row;           /* this rank's */
     struct lane_slice slice[STAGE_PARTS_MAX]; /* by part */
@@ -99,18 +99,18 @@ struct stage {
     struct owners owners; /* a stage is an owner; with options.owns a rank */
     struct lane_extent params[STAGE_CHUNKS_MAX + TAPE_TIES_MAX], stats[STAGE_CHUNKS_MAX];
     size_t param_extents;
-    struct exact_extent extents[STAGE_CHUNKS_MAX * LANE_PARTS]; /* section: chunk */
+    struct reducer_extent extents[STAGE_CHUNKS_MAX * LANE_PARTS]; /* section: chunk */
     size_t extent_count;
     size_t *bucket_begin; /* of those extents */
     size_t bucket_count;
-    size_t *borders; /* with options.owns: struct exact_options ... */
+    size_t *borders; /* with options.owns: struct reducer_options ... */
     size_t kept;     /* ... likewise: the parameters' buckets */
 
     struct ckpt_share held, share; /* of the state; from stage_hold on */
     struct optimizer *optimizer;   /* borrowed, as the communicator */
     struct comm *world;
     struct comm *group; /* of the stage's ranks; borrowed, as the next */
-    struct exact *exact;
+    struct reducer *reducer;
     struct comm_segment *send, *recv; /* [size] */
     struct gather squares;
     struct optimizer_peers peers;
@@ -156,7 +156,7 @@ MUST_CHECK enum status stage_hold(struct stage *stage, struct optimizer *optimiz
 /* Sets the communicators for exchanges: of all ranks, and of the stage's ranks, over which exact
  * reduces. NULL: none until the next call. */
 void stage_connect(struct stage *stage, struct comm *world, struct comm *group,
-                   struct exact *exact);
+                   struct reducer *reducer);
 
 /* Sends the sums of ties to the ranks that have the parameter; call it before optimizer_update.
  * sum: of this stage's lanes. *out_ties: for struct optimizer_step. */

@@ -248,7 +248,7 @@ static enum status share_params(void *arg, float *params)
         enum status st = ST_OK;
         begin(s, "gather");
         if (width_of(s, s->box.stage) > 1) {
-            st = exact_gather(s->exact, params, s->kept);
+            st = reducer_gather(s->reducer, params, s->kept);
             if (st == ST_OK && !d->table->host_memory)
                 st = d->comm->wait(s->group, s->options.timeout_ms);
         }
@@ -310,11 +310,12 @@ enum status stage_hold(struct stage *stage, struct optimizer *optimizer)
     return st == ST_OK ? open_squares(s) : st;
 }
 
-void stage_connect(struct stage *stage, struct comm *world, struct comm *group, struct exact *exact)
+void stage_connect(struct stage *stage, struct comm *world, struct comm *group,
+                   struct reducer *reducer)
 {
     stage->world = world;
     stage->group = group;
-    stage->exact = exact;
+    stage->reducer = reducer;
 }
 
 const struct optimizer_peers *stage_peers(const struct stage *stage)

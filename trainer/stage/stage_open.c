@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "trainer/pipeline/schedule_check.h"
@@ -112,7 +112,7 @@ static enum status make_table(struct stage *s, uint32_t chunks, struct reason *r
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < s->layout.stage_count; i++) {
         uint32_t *order = s->orders + (size_t)i * o->lanes;
-        exact_spread(s->stages[i].shares, s->stages[i].data_width, order);
+        reducer_spread(s->stages[i].shares, s->stages[i].data_width, order);
         orders[i] = order;
     }
     const struct pipeline_options options = { .schedule = s->schedule,
@@ -261,7 +261,7 @@ static void note_extents(struct stage *s)
             const struct lane_extent *extent = &s->slice[stage_part(s, c)].part[i];
             if (extent->first < extent->end) {
                 s->extents[s->extent_count++] =
-                    (struct exact_extent){ extent->first, extent->end - extent->first, c };
+                    (struct reducer_extent){ extent->first, extent->end - extent->first, c };
             }
         }
     }

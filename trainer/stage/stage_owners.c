@@ -72,7 +72,7 @@ static enum status cut_params(const struct stage *s, uint32_t stage, struct buck
     return st;
 }
 
-static bool is_of_params(const struct stage *s, const struct exact_extent *extent)
+static bool is_of_params(const struct stage *s, const struct reducer_extent *extent)
 {
     return extent->first < s->options.tape->param_elements;
 }
@@ -95,7 +95,7 @@ static enum status note_buckets(struct stage *s, struct buckets *b)
 {
     enum status st = cut_params(s, s->box.stage, b);
     for (size_t i = 0; st == ST_OK && i < s->extent_count; i++) {
-        const struct exact_extent *extent = &s->extents[i];
+        const struct reducer_extent *extent = &s->extents[i];
         if (is_of_params(s, extent))
             continue;
         b->begin[b->count] = extent->first;

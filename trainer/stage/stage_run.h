@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
-#include "comm/exact.h"
+#include "comm/reducer.h"
 #include "common/status.h"
 #include "trainer/device/feed.h"
 #include "trainer/stage/stage.h"
@@ -56,8 +56,8 @@ void stage_run_connect(struct stage_run *run, struct comm *pipe);
 
 struct stage_step {
     uint64_t step;
-    struct feed *feed;   /* at the step's first micro-batch */
-    struct exact *exact; /* after exact_begin */
+    struct feed *feed;       /* at the step's first micro-batch */
+    struct reducer *reducer; /* after reducer_begin */
     /* Called for the last micro-batch of the last lane, as plan_backward calls it. */
     plan_final_fn on_final;
     void *final_arg;

@@ -151,8 +151,8 @@ static enum status end_lane(struct stage_run *r, const struct stage_step *step, 
     if (++r->lanes_done[chunk] == s->box.order_end - s->box.order_begin)
         return ST_OK;
     if (chunk + 1 == stage_chunks(s))
-        step->on_lane(step->lane_arg, exact_lane(step->exact, chunk));
-    return exact_lane_done(step->exact, chunk);
+        step->on_lane(step->lane_arg, reducer_lane(step->reducer, chunk));
+    return reducer_lane_done(step->reducer, chunk);
 }
 
 /* Into the lane, by a whole backward or its second half. The row's last one completes the step's
@@ -166,7 +166,7 @@ static enum status backward_lane(struct stage_run *r, const struct stage_step *s
     struct plan_call call = stage_run_call(r, action);
     begin_backward(r);
     struct plan *plan = r->plans[action->chunk];
-    call.lane = exact_lane(step->exact, action->chunk);
+    call.lane = reducer_lane(step->reducer, action->chunk);
     call.micro = micro;
     enum status st = add_sums(r, action, call.lane, micro);
     if (st != ST_OK)

@@ -6,7 +6,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/store/store.h"
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/io.h"
 #include "common/limits.h"
@@ -503,7 +503,7 @@ static enum status print_tape(const struct preview *p)
     enum status st = largest_worker(p, &worker, &workers);
     if (st != ST_OK)
         return st;
-    const uint32_t copies = exact_gradient_buffers(worker.lane_count);
+    const uint32_t copies = reducer_gradient_buffers(worker.lane_count);
     st = buf_printf(
         p->out, "worker     with %s: parameters %.1f MiB, moments %.1f, gradient copies %.1f\n",
         lanes_text(p, &worker, workers, lanes), params, params * (double)moments, params * copies);

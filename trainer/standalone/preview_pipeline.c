@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/layout/layout.h"
@@ -206,7 +206,7 @@ static enum status measure(const struct cut *c, const struct variant *v, struct 
                                          .data_width = c->job.workers[s],
                                          .tensor_shares = one_lane,
                                          .shares = shares };
-        exact_spread(shares, c->job.workers[s], order + (size_t)s * v->lanes);
+        reducer_spread(shares, c->job.workers[s], order + (size_t)s * v->lanes);
         orders[s] = order + (size_t)s * v->lanes;
         shares += c->job.workers[s];
     }

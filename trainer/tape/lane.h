@@ -8,7 +8,7 @@
  *   [targets_at]                     number of targets (labels that are not ignored)
  *   [micro_at]                       number of micro-batches
  *
- * The tree sum over lanes (comm/exact.h) of these vectors is what optimizer_update reads. A tied
+ * The tree sum over lanes (comm/reducer.h) of these vectors is what optimizer_update reads. A tied
  * parameter's gradient is then still in parts, each summed over micro-batches and lanes for itself;
  * lane_add_ties adds them, the last reader's first. So it doesn't matter how far one reader's
  * micro-batches are when the other's begin, nor whether both run on one rank.

@@ -14,7 +14,7 @@
  *     owner                    0 1    2  0
  *     statistics, scalars                  [----]              one bucket, for all
  *
- * Parameters and ties lie in buckets [0, kept), and comm/exact.h leaves these with their owners;
+ * Parameters and ties lie in buckets [0, kept), and comm/reducer.h leaves these with their owners;
  * the last bucket is gathered. As in lane.h the parameters' first bucket is one unit and each is
  * twice as large as the one before.
  *
@@ -66,9 +66,9 @@ MUST_CHECK enum status lane_owned_buckets(const struct tape *tape, size_t unit, 
                                           struct lane_owned *out);
 
 /*
- * borders: [buckets->count][size + 1] of each bucket its chunks, by rank: exact_options of
- * comm/exact.h. The shares of two ranks in the parameters differ by a unit at most; where branches
- * are dealt out, by a branch more.
+ * borders: [buckets->count][size + 1] of each bucket its chunks, by rank: reducer_options of
+ * comm/reducer.h. The shares of two ranks in the parameters differ by a unit at most; where
+ * branches are dealt out, by a branch more.
  *
  * begin, buckets: of lane_owned_buckets with this tape and unit.
  */

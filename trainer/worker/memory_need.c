@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "trainer/stage/stage_run.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
@@ -125,7 +125,7 @@ static size_t gradient_bytes(const struct memory_need_options *o)
         for (size_t i = 0; i < o->stage->extent_count; i++)
             count += o->stage->extents[i].count;
     }
-    return exact_gradient_buffers(o->lane_count) * count * sizeof(float) +
+    return reducer_gradient_buffers(o->lane_count) * count * sizeof(float) +
            arriving_bytes(o->stage, o->tape);
 }
 

@@ -74,10 +74,10 @@ void ownership_close(struct ownership *ownership)
     ownership->bucket_begin = NULL;
 }
 
-void ownership_connect(struct ownership *ownership, struct comm *comm, struct exact *exact)
+void ownership_connect(struct ownership *ownership, struct comm *comm, struct reducer *reducer)
 {
     ownership->comm = comm;
-    ownership->exact = exact;
+    ownership->reducer = reducer;
 }
 
 bool ownership_is_shared(const struct ownership *ownership)
@@ -145,7 +145,7 @@ static enum status share_params(void *arg, float *params)
     const struct device *device = o->options.device;
     begin_exchange(o, "parameters");
     fault_point("trainer.gather");
-    enum status st = exact_gather(o->exact, params, o->buckets.params);
+    enum status st = reducer_gather(o->reducer, params, o->buckets.params);
     if (st == ST_OK && !device->table->host_memory)
         st = device->comm->wait(o->comm, o->options.timeout_ms);
     end_exchange(o, "parameters", st);

@@ -3,10 +3,10 @@
  * trainer/update/owners.h): who owns what, what a rank has and saves of the state, and the two
  * exchanges of an update.
  *
- *     the reduction leaves each rank the sum of its own elements      comm/exact.h, kept buckets
+ *     the reduction leaves each rank the sum of its own elements      comm/reducer.h, kept buckets
  *     sums of squares of those go to all                              gather
  *     all decide the same; each updates its own elements
- *     the new parameters go to all                                    exact_gather
+ *     the new parameters go to all                                    reducer_gather
  *
  * Who owns what follows from the model, the device and the number of ranks: not from lanes, so that
  * moving lanes moves no state. Chunks are cut at multiples of a unit (owners_unit).
@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "checkpoint/checkpoint.h"
-#include "comm/exact.h"
+#include "comm/reducer.h"
 #include "common/status.h"
 #include "trainer/device/device.h"
 #include "trainer/device/gather.h"
@@ -48,12 +48,12 @@ struct ownership {
     size_t *bucket_begin; /* [buckets.count] of the lane vector, whether moments are owned or not */
     struct lane_owned buckets;
     uint32_t rank, size;
-    size_t *borders;               /* struct exact_options; NULL: every rank has all */
+    size_t *borders;               /* struct reducer_options; NULL: every rank has all */
     struct owners owners;          /* of the parameters, in this generation */
     uint32_t moments_of[2];        /* rank and size that the moments have memory for */
     struct ckpt_share held, share; /* parts of the state that this rank has, and saves */
     struct comm *comm;             /* of this generation; borrowed */
-    struct exact *exact;
+    struct reducer *reducer;
     struct gather squares; /* from ownership_hold on */
     struct optimizer_peers peers;
 };
@@ -70,7 +70,7 @@ MUST_CHECK enum status ownership_cut(struct ownership *ownership, uint32_t rank,
 MUST_CHECK enum status ownership_among(const struct ownership *ownership, uint32_t size,
                                        struct owners *out);
 /* Sets the communicator and the reduction for exchanges, until the next call; NULL, NULL: none. */
-void ownership_connect(struct ownership *ownership, struct comm *comm, struct exact *exact);
+void ownership_connect(struct ownership *ownership, struct comm *comm, struct reducer *reducer);
 /* Notes that the optimizer was made with ownership_owners. */
 void ownership_note_held(struct ownership *ownership);
 /*

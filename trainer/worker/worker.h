@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
-#include "comm/exact.h"
+#include "comm/reducer.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/reason.h"
@@ -110,7 +110,7 @@ struct worker {
     struct worker_options options;
     struct settings settings;
     struct worker_group group;
-    uint32_t order[LIMIT_LANES]; /* all lanes, rank by rank of the group (comm/exact_order.h) */
+    uint32_t order[LIMIT_LANES]; /* all lanes, rank by rank of the group (comm/reducer_order.h) */
     const uint32_t *lanes;       /* [lane_count] its own, ascending: in order */
     uint32_t lane_count;
 
@@ -138,7 +138,7 @@ struct worker {
     struct lane_sums *sums;  /* NULL: nothing is audited */
     struct lane_clock clock;
     int64_t lanes_us; /* of the newest step: its lanes, and one that it audited; 0: not known */
-    struct exact *exact;
+    struct reducer *reducer;
     bool lost; /* the loss of one of its own lanes in this step isn't finite; in host memory only */
 
     struct scaler scaler;

@@ -17,10 +17,10 @@ static enum status open_agreement(struct worker *w)
     return gather_open(&w->agreement, &w->device, bytes, w->options.size);
 }
 
-static struct exact_options exact_options_of(struct worker *w)
+static struct reducer_options reducer_options_of(struct worker *w)
 {
     struct comm *comm = w->group.size > 1 ? w->comms.group : NULL;
-    return (struct exact_options){
+    return (struct reducer_options){
         .table = comm == NULL ? NULL : w->device.comm,
         .comm = comm,
         .rank = (int)w->group.rank,
@@ -49,12 +49,12 @@ enum status worker_connect(struct worker *worker, const struct worker_comms *com
     struct worker *w = worker;
     w->comms = comms != NULL ? *comms : (struct worker_comms){ NULL };
     w->comm = w->comms.world;
-    const struct exact_options options = exact_options_of(w);
-    enum status st =
-        w->exact != NULL ? exact_reconnect(w->exact, &options) : exact_open(&options, &w->exact);
-    ownership_connect(&w->ownership, w->comm, w->exact);
+    const struct reducer_options options = reducer_options_of(w);
+    enum status st = w->reducer != NULL ? reducer_reconnect(w->reducer, &options)
+                                        : reducer_open(&options, &w->reducer);
+    ownership_connect(&w->ownership, w->comm, w->reducer);
     if (w->stage != NULL) {
-        stage_connect(w->stage, w->comm, w->comms.group, w->exact);
+        stage_connect(w->stage, w->comm, w->comms.group, w->reducer);
         stage_run_connect(w->stage_run, w->comms.pipe);
     }
     if (st == ST_OK && w->comm != NULL)
@@ -99,8 +99,8 @@ void worker_disconnect(struct worker *worker)
     struct worker *w = worker;
     if (w->device.comm != NULL)
         worker_each_comm(w, w->device.comm->abort); /* nobody waits for its farewell */
-    if (w->exact != NULL)
-        exact_disconnect(w->exact);
+    if (w->reducer != NULL)
+        reducer_disconnect(w->reducer);
     worker_close_comms(w);
     ownership_connect(&w->ownership, NULL, NULL);
     if (w->stage != NULL)

@@ -1,7 +1,7 @@
 /* Functions for opening a worker and for taking it from generation to generation. */
 #include "trainer/worker/worker_internal.h"
 
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "trainer/worker/memory_need.h"
@@ -117,7 +117,7 @@ enum status worker_cut_lanes(struct worker *w, struct reason *reason)
     CHECK(o->job->train.lanes <= LIMIT_LANES);
     if (lanes != (uint64_t)o->job->train.lanes)
         return worker_fail(ST_INVALID, "the plan's shares are not the job's lanes", reason);
-    exact_spread(w->group.shares, w->group.size, w->order);
+    reducer_spread(w->group.shares, w->group.size, w->order);
     return ST_OK;
 }
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/limits.h"
@@ -466,8 +466,8 @@ void worker_close(struct worker *worker)
     feed_close(w->eval_batches);
     close_loader(w, &w->train);
     close_loader(w, &w->eval);
-    if (w->exact != NULL)
-        exact_close(w->exact);
+    if (w->reducer != NULL)
+        reducer_close(w->reducer);
     worker_close_comms(w);
     stage_run_close(w->stage_run);
     staging_close(w->staging);

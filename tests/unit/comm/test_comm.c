@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
-#include "comm/exact.h"
-#include "comm/exact_order.h"
+#include "comm/reducer.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
@@ -221,50 +221,50 @@ static float lane_value(uint32_t lane, size_t i)
     return (float)(int32_t)(z ^ z >> 15) / 65536.0f;
 }
 
-static enum status exact_body(struct comm *comm, int rank, int size)
+static enum status reducer_body(struct comm *comm, int rank, int size)
 {
     /* 7 lanes: (((0+1)+(2+3))+((4+5)+6)), whoever holds them. */
     static const uint32_t shares[RANKS_MAX + 1][RANKS_MAX] = {
         { 0 }, { 7 }, { 3, 4 }, { 5, 1, 1 }, { 2, 2, 2, 1 }
     };
     const size_t count = 300000, borders[] = { 0, 65536, 196608 };
-    const struct exact_options options = { .table = comm_gloo(),
-                                           .comm = comm,
-                                           .rank = rank,
-                                           .size = size,
-                                           .shares = shares[size],
-                                           .count = count,
-                                           .bucket_begin = borders,
-                                           .bucket_count = 3,
-                                           .timeout_ms = LONG_MS };
-    struct exact *exact = NULL;
-    enum status st = exact_open(&options, &exact);
+    const struct reducer_options options = { .table = comm_gloo(),
+                                             .comm = comm,
+                                             .rank = rank,
+                                             .size = size,
+                                             .shares = shares[size],
+                                             .count = count,
+                                             .bucket_begin = borders,
+                                             .bucket_count = 3,
+                                             .timeout_ms = LONG_MS };
+    struct reducer *reducer = NULL;
+    enum status st = reducer_open(&options, &reducer);
     uint32_t order[7], first = 0;
-    exact_spread(shares[size], (uint32_t)size, order);
+    reducer_spread(shares[size], (uint32_t)size, order);
     for (int r = 0; r < rank; r++)
         first += shares[size][r];
     for (int step = 0; st == ST_OK && step < 3; step++) {
-        exact_begin(exact);
+        reducer_begin(reducer);
         for (uint32_t lane = 0; lane < shares[size][rank]; lane++) {
             for (size_t i = 0; i < count; i++)
-                exact_lane(exact, 0)[i] = lane_value(order[first + lane], i);
+                reducer_lane(reducer, 0)[i] = lane_value(order[first + lane], i);
             if (lane + 1 < shares[size][rank])
-                CHECK(exact_lane_done(exact, 0) == ST_OK);
+                CHECK(reducer_lane_done(reducer, 0) == ST_OK);
         }
         for (size_t b = 3; b > 0; b--)
-            exact_bucket_done(exact, b - 1);
+            reducer_bucket_done(reducer, b - 1);
         int64_t exposed_ns = 0;
-        st = exact_wait(exact, &exposed_ns);
+        st = reducer_wait(reducer, &exposed_ns);
         for (size_t i = 0; st == ST_OK && i < count; i++) {
             float v[7];
             for (uint32_t lane = 0; lane < 7; lane++)
                 v[lane] = lane_value(lane, i);
             const float sum = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + v[6]);
-            if (exact_sum(exact)[i] != sum)
+            if (reducer_sum(reducer)[i] != sum)
                 st = ST_CORRUPT;
         }
     }
-    exact_close(exact);
+    reducer_close(reducer);
     return st;
 }
 
@@ -292,7 +292,7 @@ static void the_exact_sum_is_the_same_over_gloo_for_1_to_4_ranks(void **state)
 {
     (void)state;
     for (int size = 1; size <= 4; size++)
-        run_ranks(size, exact_body);
+        run_ranks(size, reducer_body);
 }
 
 /* ---- what must end ---- */

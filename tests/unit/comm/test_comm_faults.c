@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
-#include "comm/exact.h"
+#include "comm/reducer.h"
 #include "common/check.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
@@ -518,20 +518,20 @@ static int closing_body(const struct scene *scene, struct comm *comm, int rank)
     wait_for(scene->turn, &scene->turn->sending, 1);
     const uint32_t shares[] = { 1, 1 };
     const size_t border = 0;
-    const struct exact_options options = { .table = comm_gloo(),
-                                           .comm = comm,
-                                           .rank = rank,
-                                           .size = 2,
-                                           .shares = shares,
-                                           .count = 1000,
-                                           .bucket_begin = &border,
-                                           .bucket_count = 1,
-                                           .timeout_ms = LONG_MS };
-    struct exact *exact = NULL;
-    CHECK(exact_open(&options, &exact) == ST_OK);
-    exact_begin(exact);
-    exact_bucket_done(exact, 0);
-    exact_close(exact);
+    const struct reducer_options options = { .table = comm_gloo(),
+                                             .comm = comm,
+                                             .rank = rank,
+                                             .size = 2,
+                                             .shares = shares,
+                                             .count = 1000,
+                                             .bucket_begin = &border,
+                                             .bucket_count = 1,
+                                             .timeout_ms = LONG_MS };
+    struct reducer *reducer = NULL;
+    CHECK(reducer_open(&options, &reducer) == ST_OK);
+    reducer_begin(reducer);
+    reducer_bucket_done(reducer, 0);
+    reducer_close(reducer);
     return 0;
 }
 

@@ -2,7 +2,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "common/layout/layout.h"
 #include "common/limits.h"
 #include "common/rng.h"
@@ -56,7 +56,7 @@ static void draw_layout(struct sample *s, uint64_t number)
         stage->tensor_shares = s->tensor_shares[i];
         stage->data_width = draw_shares(s, s->layout.lanes, s->shares[i]);
         stage->tensor_width = draw_shares(s, s->layout.tensor_lanes, s->tensor_shares[i]);
-        exact_spread(s->shares[i], stage->data_width, s->order[i]);
+        reducer_spread(s->shares[i], stage->data_width, s->order[i]);
     }
     s->layout.nodes = node;
 }

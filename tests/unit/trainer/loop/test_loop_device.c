@@ -164,13 +164,13 @@ static void a_fast_reduction_comes_close(void **state)
     const char *const sets[] = { "workers.device=cuda", "parallel.reduction=fast", NULL };
     static const uint32_t shares[] = { 3, 1 };
     struct ranks_options options = { .job = &mlp, .size = 1, .shares = { 4 } };
-    struct ranks_result *exact = run_well(&options);
+    struct ranks_result *reducer = run_well(&options);
     options = on_device(&mlp, sets, 2, shares);
     struct ranks_result *fast = run_well(&options);
-    assert_int_equal(fast->row_count, exact->row_count);
-    for (size_t i = 0; i < exact->row_count; i++)
-        assert_float_equal(fast->rows[i].loss, exact->rows[i].loss, 1e-4);
-    free(exact);
+    assert_int_equal(fast->row_count, reducer->row_count);
+    for (size_t i = 0; i < reducer->row_count; i++)
+        assert_float_equal(fast->rows[i].loss, reducer->rows[i].loss, 1e-4);
+    free(reducer);
     free(fast);
 }
 

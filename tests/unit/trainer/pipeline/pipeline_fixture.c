@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "common/rng.h"
 #include "tests/test.h"
 
@@ -22,7 +22,7 @@ static void lay_out(struct fixture *f, uint32_t stages, uint32_t lanes)
         f->stages[s].tensor_width = 1;
         f->stages[s].tensor_shares = one_range;
         f->stages[s].shares = f->shares[s];
-        exact_spread(f->shares[s], f->stages[s].data_width, f->order[s]);
+        reducer_spread(f->shares[s], f->stages[s].data_width, f->order[s]);
         f->orders[s] = f->order[s];
     }
     struct reason reason = { "" };

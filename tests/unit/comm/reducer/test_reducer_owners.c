@@ -8,14 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/exact.h"
-#include "comm/exact_order.h"
+#include "comm/reducer.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/rng.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
-#include "tests/unit/comm/exact/exact_fixture.h"
+#include "tests/unit/comm/reducer/reducer_fixture.h"
 
 #define LANES       9
 #define RANKS_MAX   5
@@ -33,7 +33,7 @@ struct world {
     size_t borders[BUCKETS_MAX * (RANKS_MAX + 1)];
     struct local_hub hub;
     struct comm *comm[RANKS_MAX];
-    struct exact *exact[RANKS_MAX];
+    struct reducer *reducer[RANKS_MAX];
     float *data[RANKS_MAX]; /* [count] what is gathered */
 };
 
@@ -79,20 +79,20 @@ static void draw_borders(struct world *world, uint32_t round)
     }
 }
 
-static struct exact_options options_of(struct world *world, int rank)
+static struct reducer_options options_of(struct world *world, int rank)
 {
-    return (struct exact_options){ .table = world->size > 1 ? world->table : NULL,
-                                   .comm = world->size > 1 ? world->comm[rank] : NULL,
-                                   .rank = rank,
-                                   .size = world->size,
-                                   .shares = world->shares,
-                                   .count = world->count,
-                                   .bucket_begin = world->bucket_begin,
-                                   .bucket_count = world->bucket_count,
-                                   .borders = world->even ? NULL : world->borders,
-                                   .kept = world->kept,
-                                   .timeout_ms = LONG_MS,
-                                   .fast = world->fast };
+    return (struct reducer_options){ .table = world->size > 1 ? world->table : NULL,
+                                     .comm = world->size > 1 ? world->comm[rank] : NULL,
+                                     .rank = rank,
+                                     .size = world->size,
+                                     .shares = world->shares,
+                                     .count = world->count,
+                                     .bucket_begin = world->bucket_begin,
+                                     .bucket_count = world->bucket_count,
+                                     .borders = world->even ? NULL : world->borders,
+                                     .kept = world->kept,
+                                     .timeout_ms = LONG_MS,
+                                     .fast = world->fast };
 }
 
 struct opening {
@@ -154,8 +154,8 @@ static void open_world(struct world *world)
 {
     open_comms(world);
     for (int r = 0; r < world->size; r++) {
-        const struct exact_options options = options_of(world, r);
-        assert_int_equal(exact_open(&options, &world->exact[r]), ST_OK);
+        const struct reducer_options options = options_of(world, r);
+        assert_int_equal(reducer_open(&options, &world->reducer[r]), ST_OK);
         world->data[r] = malloc(world->count * sizeof(float));
         assert_non_null(world->data[r]);
     }
@@ -163,7 +163,7 @@ static void open_world(struct world *world)
 
 static void close_rank(struct world *world, int rank)
 {
-    exact_close(world->exact[rank]);
+    reducer_close(world->reducer[rank]);
     free(world->data[rank]);
 }
 
@@ -178,7 +178,7 @@ static void close_world(struct world *world)
 
 static void fill_lanes(const struct world *world, int rank)
 {
-    lanes_fill(world->exact[rank], world->shares, world->size, rank, world->count,
+    lanes_fill(world->reducer[rank], world->shares, world->size, rank, world->count,
                world->bucket_count);
 }
 
@@ -188,18 +188,18 @@ static void reduce(const struct world *world)
         fill_lanes(world, r);
     for (int r = 0; r < world->size; r++) {
         int64_t exposed_ns = -1;
-        assert_int_equal(exact_wait(world->exact[r], &exposed_ns), ST_OK);
+        assert_int_equal(reducer_wait(world->reducer[r], &exposed_ns), ST_OK);
     }
 }
 
 static void check_own(const struct world *world, int rank, size_t bucket, const float *reference)
 {
     size_t begin = 0, end = 0;
-    exact_own(world->exact[rank], bucket, &begin, &end);
+    reducer_own_chunk(world->reducer[rank], bucket, &begin, &end);
     if (world->even) {
         size_t want_begin = 0, want_end = 0;
-        exact_chunk(world->bucket_begin[bucket], world->bucket_begin[bucket + 1], (uint32_t)rank,
-                    (uint32_t)world->size, &want_begin, &want_end);
+        reducer_chunk(world->bucket_begin[bucket], world->bucket_begin[bucket + 1], (uint32_t)rank,
+                      (uint32_t)world->size, &want_begin, &want_end);
         assert_int_equal(begin, want_begin);
         assert_int_equal(end, want_end);
     } else {
@@ -207,7 +207,7 @@ static void check_own(const struct world *world, int rank, size_t bucket, const 
         assert_int_equal(begin, row[rank]);
         assert_int_equal(end, row[rank + 1]);
     }
-    const float *sum = exact_sum(world->exact[rank]);
+    const float *sum = reducer_sum(world->reducer[rank]);
     assert_memory_equal(sum + begin, reference + begin, (end - begin) * sizeof(float));
 }
 
@@ -218,7 +218,7 @@ static void check_sums(const struct world *world, const float *reference)
     for (int r = 0; r < world->size; r++) {
         for (size_t b = 0; b < world->bucket_count; b++)
             check_own(world, r, b, reference);
-        assert_memory_equal(exact_sum(world->exact[r]) + from, reference + from,
+        assert_memory_equal(reducer_sum(world->reducer[r]) + from, reference + from,
                             (world->count - from) * sizeof(float));
     }
 }
@@ -231,7 +231,7 @@ static float parameter(size_t i)
 }
 
 struct gathering {
-    struct exact *exact;
+    struct reducer *reducer;
     float *data;
     size_t buckets;
     enum status st;
@@ -240,7 +240,7 @@ struct gathering {
 static void *gather_rank(void *arg)
 {
     struct gathering *g = arg;
-    g->st = exact_gather(g->exact, g->data, g->buckets);
+    g->st = reducer_gather(g->reducer, g->data, g->buckets);
     return NULL;
 }
 
@@ -251,7 +251,7 @@ static void fill_own(const struct world *world, int rank)
         world->data[rank][i] = -5000.0f - (float)rank;
     for (size_t b = 0; b < world->bucket_count; b++) {
         size_t begin = 0, end = 0;
-        exact_own(world->exact[rank], b, &begin, &end);
+        reducer_own_chunk(world->reducer[rank], b, &begin, &end);
         for (size_t i = begin; i < end; i++)
             world->data[rank][i] = parameter(i);
     }
@@ -263,7 +263,7 @@ static void gather(const struct world *world, size_t buckets)
     pthread_t thread[RANKS_MAX];
     for (int r = 0; r < world->size; r++) {
         fill_own(world, r);
-        gathering[r] = (struct gathering){ world->exact[r], world->data[r], buckets, ST_STALE };
+        gathering[r] = (struct gathering){ world->reducer[r], world->data[r], buckets, ST_STALE };
         assert_int_equal(pthread_create(&thread[r], NULL, gather_rank, &gathering[r]), 0);
     }
     for (int r = 0; r < world->size; r++) {
@@ -283,7 +283,7 @@ static void check_gathered(const struct world *world, size_t buckets)
         }
         for (size_t b = buckets; b < world->bucket_count; b++) {
             size_t own = 0, own_end = 0;
-            exact_own(world->exact[r], b, &own, &own_end);
+            reducer_own_chunk(world->reducer[r], b, &own, &own_end);
             for (size_t i = world->bucket_begin[b]; i < world->bucket_begin[b + 1]; i++) {
                 const bool is_own = i >= own && i < own_end;
                 assert_true(world->data[r][i] == (is_own ? parameter(i) : -5000.0f - (float)r));
@@ -334,7 +334,7 @@ static void reconnect(struct world *world, int size, uint32_t round)
 {
     const int before = world->size;
     for (int r = 0; r < before; r++)
-        exact_disconnect(world->exact[r]);
+        reducer_disconnect(world->reducer[r]);
     close_comms(world);
     for (int r = size; r < before; r++)
         close_rank(world, r);
@@ -344,12 +344,12 @@ static void reconnect(struct world *world, int size, uint32_t round)
     world->kept = draw(round, 901, (uint32_t)world->bucket_count + 1);
     open_comms(world);
     for (int r = 0; r < size; r++) {
-        const struct exact_options options = options_of(world, r);
+        const struct reducer_options options = options_of(world, r);
         if (r < before) {
-            assert_int_equal(exact_reconnect(world->exact[r], &options), ST_OK);
+            assert_int_equal(reducer_reconnect(world->reducer[r], &options), ST_OK);
             continue;
         }
-        assert_int_equal(exact_open(&options, &world->exact[r]), ST_OK);
+        assert_int_equal(reducer_open(&options, &world->reducer[r]), ST_OK);
         world->data[r] = malloc(world->count * sizeof(float));
         assert_non_null(world->data[r]);
     }
@@ -398,21 +398,21 @@ static void borders_that_do_not_cover_the_buckets_are_refused(void **state)
                   { 4, 101 }, { 4, 39 }, { 5, 99 }, { 5, 101 } };
     struct world world = pair_of(local_comm_table(), good);
     open_world(&world);
-    exact_disconnect(world.exact[0]);
+    reducer_disconnect(world.reducer[0]);
     for (size_t i = 0; i <= sizeof(wrong) / sizeof(wrong[0]); i++) {
-        struct exact *exact = NULL;
+        struct reducer *reducer = NULL;
         struct world other = pair_of(local_comm_table(), good);
         if (i < sizeof(wrong) / sizeof(wrong[0])) {
             other.borders[wrong[i].at] = wrong[i].value;
         } else {
             other.kept = 3;
         }
-        const struct exact_options options = options_of(&other, 0);
-        assert_int_equal(exact_open(&options, &exact), ST_INVALID);
-        assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
+        const struct reducer_options options = options_of(&other, 0);
+        assert_int_equal(reducer_open(&options, &reducer), ST_INVALID);
+        assert_int_equal(reducer_reconnect(world.reducer[0], &options), ST_INVALID);
     }
-    const struct exact_options options = options_of(&world, 0);
-    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_OK);
+    const struct reducer_options options = options_of(&world, 0);
+    assert_int_equal(reducer_reconnect(world.reducer[0], &options), ST_OK);
     float *reference = lane_sums_new(LANES, world.count);
     check_steps(&world, reference);
     free(reference);
@@ -480,7 +480,7 @@ static void the_fast_reduction_leaves_nothing_with_owners(void **state)
     reduce(&world);
     for (int r = 0; r < 3; r++) {
         for (size_t i = 0; i < world.count; i++)
-            assert_float_equal(exact_sum(world.exact[r])[i], reference[i], 0.01);
+            assert_float_equal(reducer_sum(world.reducer[r])[i], reference[i], 0.01);
     }
     check_gathered(&world, world.kept);
     close_world(&world);
@@ -493,19 +493,19 @@ static void the_fast_reduction_leaves_nothing_with_owners(void **state)
 static int dying_body(struct world *world, struct comm *comm, int rank)
 {
     world->comm[rank] = comm;
-    const struct exact_options options = options_of(world, rank);
-    CHECK(exact_open(&options, &world->exact[rank]) == ST_OK);
+    const struct reducer_options options = options_of(world, rank);
+    CHECK(reducer_open(&options, &world->reducer[rank]) == ST_OK);
     fill_lanes(world, rank);
     int64_t exposed_ns = 0;
-    CHECK(exact_wait(world->exact[rank], &exposed_ns) == ST_OK);
+    CHECK(reducer_wait(world->reducer[rank], &exposed_ns) == ST_OK);
     float *data = calloc(world->count, sizeof(float));
     CHECK(data != NULL);
     const bool dies = rank + 1 == world->size;
-    const enum status st = exact_gather(world->exact[rank], data, dies ? 1 : 2);
+    const enum status st = reducer_gather(world->reducer[rank], data, dies ? 1 : 2);
     if (dies)
         (void)raise(SIGKILL);
     const bool timed_out = strstr(comm_gloo()->why(comm), "Timed out") != NULL;
-    exact_close(world->exact[rank]);
+    reducer_close(world->reducer[rank]);
     free(data);
     return st == ST_PEER && !timed_out ? 0 : 1;
 }

@@ -1,7 +1,7 @@
 /*
- * The order of the exact reduction, without data: which rank carries which lanes, which lane goes
+ * The order of the reducer's sum, without data: which rank carries which lanes, which lane goes
  * into which buffer, what is added to what and when, which rank owns which part of a bucket. Pure
- * functions of the shares, so that every rank derives the same. exact.h has the picture.
+ * functions of the shares, so that every rank derives the same. reducer.h has the picture.
  *
  * A share of n lanes is made of nodes, one for each power of two in n. All shares' nodes stand from
  * left to right by size, those of equal size by rank. So each begins at a multiple of its size, as
@@ -24,15 +24,15 @@
 #include "common/status.h"
 
 /* Most nodes of a share, or of a counter: one per level. */
-#define EXACT_NODES_MAX 16
+#define REDUCER_NODES_MAX 16
 
-struct exact_node {
+struct reducer_node {
     uint32_t level, index;
     uint32_t place; /* where its sum lies */
 };
 
 /* place `into` += place `from`. */
-struct exact_add {
+struct reducer_add {
     uint32_t into, from;
 };
 
@@ -40,40 +40,41 @@ struct exact_add {
  * The binary counter: nodes are pushed from left to right. Siblings are merged at once; the
  * additions that a push causes are appended to adds.
  */
-struct exact_counter {
+struct reducer_counter {
     uint32_t lanes, height;
-    struct exact_node node[EXACT_NODES_MAX]; /* from left to right, no siblings among them */
+    struct reducer_node node[REDUCER_NODES_MAX]; /* from left to right, no siblings among them */
     uint32_t count;
-    struct exact_add *adds; /* borrowed; NULL: they are only counted */
+    struct reducer_add *adds; /* borrowed; NULL: they are only counted */
     size_t add_count;
 };
 
-void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct exact_add *adds);
-void exact_counter_push(struct exact_counter *counter, struct exact_node node);
+void reducer_counter_init(struct reducer_counter *counter, uint32_t lanes,
+                          struct reducer_add *adds);
+void reducer_counter_push(struct reducer_counter *counter, struct reducer_node node);
 
 /* Orders the lanes: [sum of shares] those of rank 0 first, of each rank ascending. */
-void exact_spread(const uint32_t *shares, uint32_t size, uint32_t *order);
+void reducer_spread(const uint32_t *shares, uint32_t size, uint32_t *order);
 
 /* The additions of one rank over its own n lanes. */
-struct exact_local {
+struct reducer_local {
     uint32_t n;
     uint32_t *buffer_of; /* [n] the buffer that its i-th lane is written into */
     size_t *add_begin;   /* [n + 1] into adds: what is added once that is done */
-    struct exact_add *adds;
-    struct exact_node node[EXACT_NODES_MAX]; /* the partial sums that are left */
+    struct reducer_add *adds;
+    struct reducer_node node[REDUCER_NODES_MAX]; /* the partial sums that are left */
     uint32_t node_count;
     uint32_t buffers; /* how many are needed */
 };
 
 /* Returns the buffers that a share of n lanes needs, each a copy of the lane vector: floor(log2 n)
  * + 1. */
-uint32_t exact_gradient_buffers(uint32_t n);
+uint32_t reducer_gradient_buffers(uint32_t n);
 
-/* lane: [n] of exact_spread's order; not kept. lanes: of all. */
-MUST_CHECK enum status exact_local_init(struct exact_local *local, const uint32_t *lane, uint32_t n,
-                                        uint32_t lanes);
-void exact_local_release(struct exact_local *local);
+/* lane: [n] of reducer_spread's order; not kept. lanes: of all. */
+MUST_CHECK enum status reducer_local_init(struct reducer_local *local, const uint32_t *lane,
+                                          uint32_t n, uint32_t lanes);
+void reducer_local_release(struct reducer_local *local);
 
 /* Returns elements [*begin, *end) of the bucket [bucket_begin, bucket_end) that belong to rank. */
-void exact_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t size,
-                 size_t *begin, size_t *end);
+void reducer_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t size,
+                   size_t *begin, size_t *end);

@@ -1,6 +1,6 @@
 /*
- * The exact reduction: the sum over lanes, with the same bits for every number of workers and every
- * spread of lanes over them (docs/invariants.md, "The exact step").
+ * The reducer: the deterministic sum over lanes, with the same bits for every number of workers and
+ * every spread of lanes over them (docs/invariants.md, "The exact step").
  *
  * What is summed are the lane vectors, element by element, in the order of a binary tree over the
  * lanes (common/tree_sum.h). Whoever adds, it is always these pairs that are added:
@@ -14,7 +14,7 @@
  *                        ----- + -----
  *
  * Three workers A, B, C with 3, 2 and 2 lanes. A share is made of complete subtrees, one for each
- * power of two in its number of lanes; larger ones lie further left (exact_order.h). A can add
+ * power of two in its number of lanes; larger ones lie further left (reducer_order.h). A can add
  * 0 + 1. Lane 6 must wait for 4 + 5, which C has. What a worker can't add any further are its
  * *partial sums*, no more than there are powers of two:
  *
@@ -44,25 +44,25 @@
  *        [a|b|c]              [a|b|c]              [a|b|c]
  *
  * Buckets may be *kept*: phase 4 is left out, and their sums stay with the owners. A worker that
- * updates only those parameters that it owns needs no more; exact_gather then does phase 4 with the
- * parameters instead. Who owns what is the caller's to say.
+ * updates only those parameters that it owns needs no more; reducer_gather then does phase 4 with
+ * the parameters instead. Who owns what is the caller's to say.
  *
  * Of its last lane a worker hands over bucket by bucket: a bucket is reduced while the others are
  * still being computed. A step is
  *
- *     exact_begin
+ *     reducer_begin
  *     for each own lane:
- *         fill exact_lane(s), of each section s
- *         not the last one:   exact_lane_done(s)
- *         the last one:       exact_bucket_done(b) as each bucket is complete, on all ranks in the
- *                             same order
- *     exact_wait
- *     read exact_sum(), of kept buckets exact_own()
- *     for kept buckets: write the own chunks of what the sums are for, then exact_gather
+ *         fill reducer_lane(s), of each section s
+ *         not the last one:   reducer_lane_done(s)
+ *         the last one:       reducer_bucket_done(b) as each bucket is complete, on all ranks in
+ *                             the same order
+ *     reducer_wait
+ *     read reducer_sum(), of kept buckets reducer_own_chunk()
+ *     for kept buckets: write the own chunks of what the sums are for, then reducer_gather
  *
  * On a device "fill" means: enqueue on the compute stream. Additions and communication of the last
- * lane run beside it, on the communicator's stream; exact_wait returns when they are through. With
- * one rank it returns at once: the result is then the compute stream's like any other.
+ * lane run beside it, on the communicator's stream; reducer_wait returns when they are through.
+ * With one rank it returns at once: the result is then the compute stream's like any other.
  *
  * Ranks may have but a part of the vector, its *extents*: those of one stage of a pipeline. Buffers
  * then have the addresses of all of it, so that an element is found where it always is, and memory
@@ -70,13 +70,13 @@
  * those of a stage that has several stretches of the model. Every section that there is goes
  * through all own lanes; buckets are handed over when all have come to the last one.
  *
- * Memory: all allocated at open: exact_gradient_buffers() copies of the vector's extents, in one of
- *         which the result comes to lie, and with size > 1 a chunk of the largest bucket for each
- *         partial sum of the other ranks.
+ * Memory: all allocated at open: reducer_gradient_buffers() copies of the vector's extents, in one
+ *         of which the result comes to lie, and with size > 1 a chunk of the largest bucket for
+ *         each partial sum of the other ranks.
  * Thread: the step thread calls; one communication thread is owned by this object (size > 1).
- *         Between exact_wait and the next exact_bucket_done the communicator is free for the step
- *         thread's own use.
- * Errors: those of comm.h and of the backend. After one, exact_disconnect or exact_close is all
+ *         Between reducer_wait and the next reducer_bucket_done the communicator is free for the
+ *         step thread's own use.
+ * Errors: those of comm.h and of the backend. After one, reducer_disconnect or reducer_close is all
  *         that is left; the communicator has let go of the buffers by then.
  */
 #pragma once
@@ -86,44 +86,44 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
-#include "comm/exact_watch.h"
+#include "comm/reducer_watch.h"
 #include "common/status.h"
 #include "kernels/backend.h"
 
-struct exact;
+struct reducer;
 
 /* Elements [first, first + count) of the vector. */
-struct exact_extent {
+struct reducer_extent {
     size_t first, count;
-    size_t section; /* below EXACT_SECTIONS_MAX */
+    size_t section; /* below REDUCER_SECTIONS_MAX */
 };
-#define EXACT_SECTIONS_MAX 2
+#define REDUCER_SECTIONS_MAX 2
 
-struct exact_options {
+struct reducer_options {
     const struct comm_table *table; /* borrowed for life, as is comm; NULL with size 1 */
-    /* NULL with size > 1: memory and own lanes only; exact_disconnect is what follows. */
+    /* NULL with size > 1: memory and own lanes only; reducer_disconnect is what follows. */
     struct comm *comm;
     int rank, size;
     const uint32_t *shares; /* lanes per rank; copied */
     size_t count;           /* float32 elements of the vector */
     /* The extents of the vector that the communicator's ranks have, all the same: ascending, none
      * empty. Elsewhere the buffers have addresses and no memory. Copied. NULL: all of it. */
-    const struct exact_extent *extents;
+    const struct reducer_extent *extents;
     size_t extent_count;
     /* Begins of the buckets, ascending; copied. Buckets cover the extents: one ends where the next
      * begins, or with its extent. */
     const size_t *bucket_begin;
     size_t bucket_count;
     /* Owners of the elements: [bucket_count][size + 1] ascending borders of chunks, from each
-     * bucket's begin to its end; a chunk may be empty. Copied. NULL: evenly, see exact_chunk
-     * (exact_order.h). */
+     * bucket's begin to its end; a chunk may be empty. Copied. NULL: evenly, see reducer_chunk
+     * (reducer_order.h). */
     const size_t *borders;
-    /* Buckets [0, kept) stay with their owners: after exact_wait each rank has the sum in its own
+    /* Buckets [0, kept) stay with their owners: after reducer_wait each rank has the sum in its own
      * chunks only; elsewhere their contents are undefined. The other buckets are gathered. `fast`
      * ignores it. */
     size_t kept;
     int64_t timeout_ms; /* of one exchange; a bucket needs a few */
-    struct exact_watch watch;
+    struct reducer_watch watch;
     /* Sums each rank's lanes, then all-reduces, instead of the exact tree: the bits depend on how
      * lanes are spread over ranks. */
     bool fast;
@@ -135,53 +135,54 @@ struct exact_options {
 };
 
 /* ST_INVALID: shares, extents, buckets, borders. */
-MUST_CHECK enum status exact_open(const struct exact_options *options, struct exact **out);
+MUST_CHECK enum status reducer_open(const struct reducer_options *options, struct reducer **out);
 /* Aborts the communicator if a step is under way. */
-void exact_close(struct exact *exact);
+void reducer_close(struct reducer *reducer);
 
 /*
  * Take the object from one generation to the next. disconnect ends the communication thread,
  * wherever it is, and lets go of the communicator, which was aborted already, or is if a step is
  * under way. Then only reconnect or close is left. reconnect is for another communicator with its
- * stream, rank, size, shares, extents, buckets, borders and kept; all else is as at exact_open.
+ * stream, rank, size, shares, extents, buckets, borders and kept; all else is as at reducer_open.
  *
  * Buffers of the vector stay where they are, so that what a device recorded with their addresses
  * can be played again. A share that needs more of them gets more, and one that needs fewer leaves
  * them allocated. The chunks of others may move. With other extents all is freed and allocated
- * anew: what was recorded, and what exact_lane and exact_sum had returned, is void.
- * Errors: ST_INVALID  what exact_open refuses, another count, other lanes
+ * anew: what was recorded, and what reducer_lane and reducer_sum had returned, is void.
+ * Errors: ST_INVALID  what reducer_open refuses, another count, other lanes
  *         ST_DEVICE   the device had not let go of the buffers when it was disconnected
  *         ST_NO_MEMORY
  */
-void exact_disconnect(struct exact *exact);
-MUST_CHECK enum status exact_reconnect(struct exact *exact, const struct exact_options *options);
+void reducer_disconnect(struct reducer *reducer);
+MUST_CHECK enum status reducer_reconnect(struct reducer *reducer,
+                                         const struct reducer_options *options);
 
-void exact_begin(struct exact *exact);
+void reducer_begin(struct reducer *reducer);
 /* The buffer that the section's lane to compute next is to be written into; changes with every
  * lane. It holds what an earlier lane or step left there. Without sections: 0. */
-float *exact_lane(struct exact *exact, size_t section);
+float *reducer_lane(struct reducer *reducer, size_t section);
 /* The section of the lane's buffer is complete (not for the last own lane, which is handed over by
  * bucket). */
-MUST_CHECK enum status exact_lane_done(struct exact *exact, size_t section);
+MUST_CHECK enum status reducer_lane_done(struct reducer *reducer, size_t section);
 /* Hands over a bucket of the last own lane, which is complete: each once per step. */
-void exact_bucket_done(struct exact *exact, size_t bucket);
+void reducer_bucket_done(struct reducer *reducer, size_t bucket);
 /* Waits for all buckets; exposed_ns is the time that this call waited. */
-MUST_CHECK enum status exact_wait(struct exact *exact, int64_t *exposed_ns);
-/* Returns the result, which the caller may change, until the next exact_begin; after a successful
- * exact_wait. Of kept buckets only the elements of exact_own hold it. */
-float *exact_sum(const struct exact *exact);
+MUST_CHECK enum status reducer_wait(struct reducer *reducer, int64_t *exposed_ns);
+/* Returns the result, which the caller may change, until the next reducer_begin; after a successful
+ * reducer_wait. Of kept buckets only the elements of reducer_own_chunk hold it. */
+float *reducer_sum(const struct reducer *reducer);
 
 /* Returns elements [*begin, *end) of the vector, this rank's chunk of the bucket. */
-void exact_own(const struct exact *exact, size_t bucket, size_t *begin, size_t *end);
+void reducer_own_chunk(const struct reducer *reducer, size_t bucket, size_t *begin, size_t *end);
 /*
  * Buckets [0, buckets) of data, which lie in it as in the vector: every rank's chunks go to all.
- * All ranks call it alike, after exact_wait and before the next exact_bucket_done. data may end
+ * All ranks call it alike, after reducer_wait and before the next reducer_bucket_done. data may end
  * with the last of these buckets, and is in the device's memory where the vector is.
  *
  * On the host data are complete on return. On a device it returns when all is enqueued: what the
  * compute stream has to do before is seen, and what it is given afterwards finds data complete,
  * unless a peer dies meanwhile. Whether none did is known when the communicator's wait or the next
- * exact_wait has returned ST_OK; until then data are nothing to rely on. Gathering that a peer's
- * death holds up ends with the communicator's abort, which comes before exact_disconnect then.
+ * reducer_wait has returned ST_OK; until then data are nothing to rely on. Gathering that a peer's
+ * death holds up ends with the communicator's abort, which comes before reducer_disconnect then.
  */
-MUST_CHECK enum status exact_gather(struct exact *exact, float *data, size_t buckets);
+MUST_CHECK enum status reducer_gather(struct reducer *reducer, float *data, size_t buckets);

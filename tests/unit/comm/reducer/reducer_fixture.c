@@ -1,8 +1,8 @@
-#include "tests/unit/comm/exact/exact_fixture.h"
+#include "tests/unit/comm/reducer/reducer_fixture.h"
 
 #include <stdlib.h>
 
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "tests/test.h"
@@ -41,21 +41,21 @@ float *lane_sums_new(uint32_t lanes, size_t count)
     return sum;
 }
 
-void lanes_fill(struct exact *exact, const uint32_t *shares, int size, int rank, size_t count,
+void lanes_fill(struct reducer *reducer, const uint32_t *shares, int size, int rank, size_t count,
                 size_t bucket_count)
 {
     uint32_t order[LIMIT_LANES], first = 0;
-    exact_spread(shares, (uint32_t)size, order);
+    reducer_spread(shares, (uint32_t)size, order);
     for (int r = 0; r < rank; r++)
         first += shares[r];
-    exact_begin(exact);
+    reducer_begin(reducer);
     for (uint32_t lane = 0; lane < shares[rank]; lane++) {
-        float *buffer = exact_lane(exact, 0);
+        float *buffer = reducer_lane(reducer, 0);
         for (size_t i = 0; i < count; i++)
             buffer[i] = lane_value(order[first + lane], i);
         if (lane + 1 < shares[rank])
-            assert_int_equal(exact_lane_done(exact, 0), ST_OK);
+            assert_int_equal(reducer_lane_done(reducer, 0), ST_OK);
     }
     for (size_t b = bucket_count; b > 0; b--)
-        exact_bucket_done(exact, b - 1);
+        reducer_bucket_done(reducer, b - 1);
 }

@@ -1,4 +1,4 @@
-#include "comm/exact_order.h"
+#include "comm/reducer_order.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -7,12 +7,12 @@
 #include "common/check.h"
 #include "common/limits.h"
 
-_Static_assert(LIMIT_LANES < 1 << EXACT_NODES_MAX, "a node per level");
+_Static_assert(LIMIT_LANES < 1 << REDUCER_NODES_MAX, "a node per level");
 
 /* Granularity of chunks in a bucket with fewer pieces than owners: a cache line. */
 #define FINE_ELEMENTS 16
 
-void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct exact_add *adds)
+void reducer_counter_init(struct reducer_counter *counter, uint32_t lanes, struct reducer_add *adds)
 {
     memset(counter, 0, sizeof(*counter));
     counter->lanes = lanes;
@@ -21,13 +21,13 @@ void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct ex
     counter->adds = adds;
 }
 
-void exact_spread(const uint32_t *shares, uint32_t size, uint32_t *order)
+void reducer_spread(const uint32_t *shares, uint32_t size, uint32_t *order)
 {
     uint32_t begin[LIMIT_RANKS], lane = 0;
     CHECK(size >= 1 && size <= LIMIT_RANKS);
     for (uint32_t r = 0, at = 0; r < size; at += shares[r++])
         begin[r] = at;
-    for (uint32_t level = EXACT_NODES_MAX; level > 0; level--) {
+    for (uint32_t level = REDUCER_NODES_MAX; level > 0; level--) {
         const uint32_t node = UINT32_C(1) << (level - 1);
         for (uint32_t r = 0; r < size; r++) {
             for (uint32_t i = 0; i < (shares[r] & node); i++)
@@ -37,31 +37,31 @@ void exact_spread(const uint32_t *shares, uint32_t size, uint32_t *order)
 }
 
 /* The first lane right of a node. */
-static uint64_t end_of(const struct exact_node *node)
+static uint64_t end_of(const struct reducer_node *node)
 {
     return ((uint64_t)node->index + 1) << node->level;
 }
 
-static bool are_siblings(const struct exact_node *left, const struct exact_node *right)
+static bool are_siblings(const struct reducer_node *left, const struct reducer_node *right)
 {
     return left->level == right->level && right->index % 2 == 1 && left->index + 1 == right->index;
 }
 
-static bool is_only_child(const struct exact_counter *counter, const struct exact_node *node)
+static bool is_only_child(const struct reducer_counter *counter, const struct reducer_node *node)
 {
     return node->level < counter->height && node->index % 2 == 0 && end_of(node) >= counter->lanes;
 }
 
-void exact_counter_push(struct exact_counter *counter, struct exact_node node)
+void reducer_counter_push(struct reducer_counter *counter, struct reducer_node node)
 {
     if (counter->count > 0) { /* disjoint and ascending */
-        const struct exact_node *last = &counter->node[counter->count - 1];
+        const struct reducer_node *last = &counter->node[counter->count - 1];
         CHECK(end_of(last) <= (uint64_t)node.index << node.level);
     }
     for (;;) {
-        struct exact_node *below = counter->node + counter->count - 1;
+        struct reducer_node *below = counter->node + counter->count - 1;
         if (counter->count > 0 && are_siblings(below, &node)) {
-            const struct exact_add add = { below->place, node.place };
+            const struct reducer_add add = { below->place, node.place };
             if (counter->adds != NULL)
                 counter->adds[counter->add_count] = add;
             counter->add_count++;
@@ -73,12 +73,12 @@ void exact_counter_push(struct exact_counter *counter, struct exact_node node)
         node.level++;
         node.index /= 2;
     }
-    CHECK(counter->count < EXACT_NODES_MAX);
+    CHECK(counter->count < REDUCER_NODES_MAX);
     counter->node[counter->count++] = node;
 }
 
 /* The lowest place that no partial sum is in. */
-static uint32_t free_place(const struct exact_counter *counter)
+static uint32_t free_place(const struct reducer_counter *counter)
 {
     for (uint32_t place = 0;; place++) {
         bool used = false;
@@ -89,7 +89,7 @@ static uint32_t free_place(const struct exact_counter *counter)
     }
 }
 
-uint32_t exact_gradient_buffers(uint32_t n)
+uint32_t reducer_gradient_buffers(uint32_t n)
 {
     uint32_t buffers = 0;
     for (; n > 0; n /= 2)
@@ -97,27 +97,27 @@ uint32_t exact_gradient_buffers(uint32_t n)
     return buffers;
 }
 
-enum status exact_local_init(struct exact_local *local, const uint32_t *lane, uint32_t n,
-                             uint32_t lanes)
+enum status reducer_local_init(struct reducer_local *local, const uint32_t *lane, uint32_t n,
+                               uint32_t lanes)
 {
-    struct exact_local made = { .n = n, .buffers = exact_gradient_buffers(n) };
+    struct reducer_local made = { .n = n, .buffers = reducer_gradient_buffers(n) };
     CHECK(n >= 1);
     CHECK(lane[n - 1] < lanes);
     made.buffer_of = calloc(n, sizeof(*made.buffer_of));
     made.add_begin = calloc((size_t)n + 1, sizeof(*made.add_begin));
     made.adds = calloc(n, sizeof(*made.adds));
     if (made.buffer_of == NULL || made.add_begin == NULL || made.adds == NULL) {
-        exact_local_release(&made);
+        reducer_local_release(&made);
         return ST_NO_MEMORY;
     }
-    struct exact_counter counter;
-    exact_counter_init(&counter, lanes, made.adds);
+    struct reducer_counter counter;
+    reducer_counter_init(&counter, lanes, made.adds);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t place = free_place(&counter);
         CHECK(place < made.buffers);
         made.buffer_of[i] = place;
         made.add_begin[i] = counter.add_count;
-        exact_counter_push(&counter, (struct exact_node){ 0, lane[i], place });
+        reducer_counter_push(&counter, (struct reducer_node){ 0, lane[i], place });
     }
     CHECK(counter.add_count < n); /* each addition makes one partial sum of two */
     made.add_begin[n] = counter.add_count;
@@ -127,7 +127,7 @@ enum status exact_local_init(struct exact_local *local, const uint32_t *lane, ui
     return ST_OK;
 }
 
-void exact_local_release(struct exact_local *local)
+void reducer_local_release(struct reducer_local *local)
 {
     free(local->buffer_of);
     free(local->add_begin);
@@ -135,8 +135,8 @@ void exact_local_release(struct exact_local *local)
     memset(local, 0, sizeof(*local));
 }
 
-void exact_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t size,
-                 size_t *begin, size_t *end)
+void reducer_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t size,
+                   size_t *begin, size_t *end)
 {
     const size_t count = bucket_end - bucket_begin;
     size_t unit = PIECE_ELEMENTS;

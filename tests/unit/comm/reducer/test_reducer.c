@@ -5,15 +5,15 @@
 #include <string.h>
 #include <xmmintrin.h>
 
-#include "comm/exact.h"
-#include "comm/exact_order.h"
+#include "comm/reducer.h"
+#include "comm/reducer_order.h"
 #include "comm/sum.h"
 #include "common/limits.h"
 #include "common/rng.h"
 #include "common/tree_sum.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
-#include "tests/unit/comm/exact/exact_fixture.h"
+#include "tests/unit/comm/reducer/reducer_fixture.h"
 
 #define LANES_MAX 16
 #define RANKS_MAX 5
@@ -23,7 +23,7 @@ struct world {
     uint32_t shares[RANKS_MAX];
     struct local_hub hub;
     struct comm *comm[RANKS_MAX];
-    struct exact *exact[RANKS_MAX];
+    struct reducer *reducer[RANKS_MAX];
     struct watched {
         uint32_t begun, ended; /* of a rank's exchanges */
         bool odd;              /* one began within another, or none ended */
@@ -32,7 +32,7 @@ struct world {
     const size_t *bucket_begin;
 };
 
-/* The rank's communication thread; read after exact_close. */
+/* The rank's communication thread; read after reducer_close. */
 static void watch(void *arg, bool inside)
 {
     struct watched *watched = arg;
@@ -42,18 +42,18 @@ static void watch(void *arg, bool inside)
     watched->ended += !inside;
 }
 
-static struct exact_options options_of(struct world *world, int rank)
+static struct reducer_options options_of(struct world *world, int rank)
 {
-    return (struct exact_options){ .table = world->size > 1 ? local_comm_table() : NULL,
-                                   .comm = world->comm[rank],
-                                   .rank = rank,
-                                   .size = world->size,
-                                   .shares = world->shares,
-                                   .count = world->count,
-                                   .bucket_begin = world->bucket_begin,
-                                   .bucket_count = world->bucket_count,
-                                   .timeout_ms = 60000,
-                                   .watch = { watch, &world->watched[rank] } };
+    return (struct reducer_options){ .table = world->size > 1 ? local_comm_table() : NULL,
+                                     .comm = world->comm[rank],
+                                     .rank = rank,
+                                     .size = world->size,
+                                     .shares = world->shares,
+                                     .count = world->count,
+                                     .bucket_begin = world->bucket_begin,
+                                     .bucket_count = world->bucket_count,
+                                     .timeout_ms = 60000,
+                                     .watch = { watch, &world->watched[rank] } };
 }
 
 static void open_world(struct world *world)
@@ -61,15 +61,15 @@ static void open_world(struct world *world)
     local_hub_init(&world->hub, world->size);
     for (int r = 0; r < world->size; r++) {
         world->comm[r] = local_comm_new(&world->hub, r);
-        const struct exact_options options = options_of(world, r);
-        assert_int_equal(exact_open(&options, &world->exact[r]), ST_OK);
+        const struct reducer_options options = options_of(world, r);
+        assert_int_equal(reducer_open(&options, &world->reducer[r]), ST_OK);
     }
 }
 
 static void close_world(struct world *world)
 {
     for (int r = 0; r < world->size; r++) {
-        exact_close(world->exact[r]);
+        reducer_close(world->reducer[r]);
         local_comm_free(world->comm[r]);
     }
     local_hub_release(&world->hub);
@@ -83,7 +83,7 @@ static void close_world(struct world *world)
 
 static void fill_lanes(const struct world *world, int rank)
 {
-    lanes_fill(world->exact[rank], world->shares, world->size, rank, world->count,
+    lanes_fill(world->reducer[rank], world->shares, world->size, rank, world->count,
                world->bucket_count);
 }
 
@@ -93,9 +93,10 @@ static void run_step(const struct world *world, const float *reference)
         fill_lanes(world, r);
     for (int r = 0; r < world->size; r++) {
         int64_t exposed_ns = -1;
-        assert_int_equal(exact_wait(world->exact[r], &exposed_ns), ST_OK);
+        assert_int_equal(reducer_wait(world->reducer[r], &exposed_ns), ST_OK);
         assert_true(exposed_ns >= 0);
-        assert_memory_equal(exact_sum(world->exact[r]), reference, world->count * sizeof(float));
+        assert_memory_equal(reducer_sum(world->reducer[r]), reference,
+                            world->count * sizeof(float));
     }
 }
 
@@ -165,20 +166,20 @@ static void regroup(struct world *world, int size, const uint32_t *shares)
 {
     const int before = world->size;
     for (int r = 0; r < before; r++) {
-        exact_disconnect(world->exact[r]);
+        reducer_disconnect(world->reducer[r]);
         local_comm_free(world->comm[r]);
     }
     local_hub_release(&world->hub);
     for (int r = size; r < before; r++)
-        exact_close(world->exact[r]);
+        reducer_close(world->reducer[r]);
     world->size = size;
     memcpy(world->shares, shares, (size_t)size * sizeof(*shares));
     local_hub_init(&world->hub, size);
     for (int r = 0; r < size; r++) {
         world->comm[r] = local_comm_new(&world->hub, r);
-        const struct exact_options options = options_of(world, r);
-        assert_int_equal(r < before ? exact_reconnect(world->exact[r], &options)
-                                    : exact_open(&options, &world->exact[r]),
+        const struct reducer_options options = options_of(world, r);
+        assert_int_equal(r < before ? reducer_reconnect(world->reducer[r], &options)
+                                    : reducer_open(&options, &world->reducer[r]),
                          ST_OK);
     }
 }
@@ -214,13 +215,13 @@ static void buffers_stay_where_they_are(void **state)
     float *reference = lane_sums_new(8, count), *lanes[5];
     open_world(&world);
     for (int generation = 0; generation < 3; generation++) {
-        exact_begin(world.exact[0]);
+        reducer_begin(world.reducer[0]);
         for (int lane = 0; lane < 5; lane++) {
-            float *at = exact_lane(world.exact[0], 0);
+            float *at = reducer_lane(world.reducer[0], 0);
             assert_true(generation == 0 || at == lanes[lane]);
             lanes[lane] = at;
             if (lane < 4)
-                assert_int_equal(exact_lane_done(world.exact[0], 0), ST_OK);
+                assert_int_equal(reducer_lane_done(world.reducer[0], 0), ST_OK);
         }
         run_step(&world, reference);
         regroup(&world, 1, (const uint32_t[]){ 8 }); /* needs more of them */
@@ -239,19 +240,19 @@ static void only_the_same_vector_goes_on(void **state)
         .size = 1, .shares = { 8 }, .count = 150, .bucket_count = 3, .bucket_begin = borders
     };
     open_world(&world);
-    exact_disconnect(world.exact[0]);
-    struct exact_options options = options_of(&world, 0);
+    reducer_disconnect(world.reducer[0]);
+    struct reducer_options options = options_of(&world, 0);
     options.count = 151;
-    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
+    assert_int_equal(reducer_reconnect(world.reducer[0], &options), ST_INVALID);
     options = options_of(&world, 0);
     options.fast = true;
-    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
+    assert_int_equal(reducer_reconnect(world.reducer[0], &options), ST_INVALID);
     options = options_of(&world, 0);
     options.shares = (const uint32_t[]){ 7 };
-    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
+    assert_int_equal(reducer_reconnect(world.reducer[0], &options), ST_INVALID);
     options = options_of(&world, 0);
-    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_OK);
-    exact_disconnect(world.exact[0]); /* so it may be closed, too */
+    assert_int_equal(reducer_reconnect(world.reducer[0], &options), ST_OK);
+    reducer_disconnect(world.reducer[0]); /* so it may be closed, too */
     close_world(&world);
 }
 
@@ -290,10 +291,10 @@ static void a_step_that_was_under_way_is_broken_off_and_done_again(void **state)
     for (int generation = 0; generation < 3; generation++) {
         open_pair(world.comm);
         for (int r = 0; r < 2; r++) {
-            struct exact_options options = options_of(&world, r);
+            struct reducer_options options = options_of(&world, r);
             options.table = comm_gloo();
-            assert_int_equal(generation == 0 ? exact_open(&options, &world.exact[r])
-                                             : exact_reconnect(world.exact[r], &options),
+            assert_int_equal(generation == 0 ? reducer_open(&options, &world.reducer[r])
+                                             : reducer_reconnect(world.reducer[r], &options),
                              ST_OK);
         }
         run_step(&world, reference);
@@ -301,13 +302,13 @@ static void a_step_that_was_under_way_is_broken_off_and_done_again(void **state)
         if (generation == 1)
             comm_gloo()->abort(world.comm[0]); /* as an order to park does */
         for (int r = 0; r < 2; r++) {
-            exact_disconnect(world.exact[r]);
+            reducer_disconnect(world.reducer[r]);
             comm_gloo()->abort(world.comm[r]);
             comm_gloo()->close(world.comm[r]);
         }
     }
     for (int r = 0; r < 2; r++)
-        exact_close(world.exact[r]);
+        reducer_close(world.reducer[r]);
     free(reference);
 }
 
@@ -335,7 +336,7 @@ static void chunks_cover_a_bucket_and_lie_on_pieces_where_there_are_enough(void 
             size_t at = 3 * piece;
             for (uint32_t r = 0; r < size; r++) {
                 size_t begin = 0, end = 0;
-                exact_chunk(3 * piece, 3 * piece + counts[c], r, size, &begin, &end);
+                reducer_chunk(3 * piece, 3 * piece + counts[c], r, size, &begin, &end);
                 assert_int_equal(begin, at);
                 assert_true(end >= begin);
                 if (counts[c] >= size * piece)
@@ -357,26 +358,26 @@ static uint32_t count_ones(uint32_t n)
 /* Partial sums of rank r, which uses as many buffers as it says. */
 static uint32_t count_partials(const uint32_t *lane, uint32_t n, uint32_t lanes)
 {
-    struct exact_local local;
+    struct reducer_local local;
     uint32_t used = 0;
-    assert_int_equal(exact_local_init(&local, lane, n, lanes), ST_OK);
+    assert_int_equal(reducer_local_init(&local, lane, n, lanes), ST_OK);
     for (uint32_t i = 0; i < n; i++)
         used = local.buffer_of[i] + 1 > used ? local.buffer_of[i] + 1 : used;
-    assert_int_equal(used, exact_gradient_buffers(n));
+    assert_int_equal(used, reducer_gradient_buffers(n));
     const uint32_t partials = local.node_count;
-    exact_local_release(&local);
+    reducer_local_release(&local);
     return partials;
 }
 
 /* What the same shares leave as ranges of lanes, one after the other. */
 static uint32_t count_of_ranges(const uint32_t *shares, uint32_t size, uint32_t lanes)
 {
-    struct exact_counter counter;
+    struct reducer_counter counter;
     uint32_t lane = 0, partials = 0;
     for (uint32_t r = 0; r < size; r++) {
-        exact_counter_init(&counter, lanes, NULL);
+        reducer_counter_init(&counter, lanes, NULL);
         for (uint32_t i = 0; i < shares[r]; i++)
-            exact_counter_push(&counter, (struct exact_node){ 0, lane++, 0 });
+            reducer_counter_push(&counter, (struct reducer_node){ 0, lane++, 0 });
         partials += counter.count;
     }
     return partials;
@@ -398,7 +399,7 @@ static void a_share_leaves_a_partial_sum_for_each_power_of_two(void **state)
         const uint32_t size = 1 + draw(round, 8) % 8;
         for (uint32_t r = 0; r < size; r++)
             lanes += shares[r] = 1 + draw(round, r) % 63;
-        exact_spread(shares, size, order);
+        reducer_spread(shares, size, order);
         for (uint32_t r = 0, first = 0; r < size; first += shares[r++]) {
             for (uint32_t i = first; i < first + shares[r]; i++) {
                 assert_true(order[i] < lanes && !seen[order[i]]);
@@ -425,7 +426,7 @@ static void even_shares_of_a_power_of_two_are_ranges(void **state)
         uint32_t shares[128], order[128];
         for (uint32_t r = 0; r < 128 / n; r++)
             shares[r] = n;
-        exact_spread(shares, 128 / n, order);
+        reducer_spread(shares, 128 / n, order);
         for (uint32_t i = 0; i < 128; i++)
             assert_int_equal(order[i], i);
         for (uint32_t r = 0; r < 128 / n; r++)
@@ -438,12 +439,12 @@ static void counter_adds_in_the_order_of_the_tree(void **state)
 {
     (void)state;
     for (uint32_t lanes = 1; lanes <= 300; lanes++) {
-        double values[300], buffer[EXACT_NODES_MAX];
-        struct exact_local local;
+        double values[300], buffer[REDUCER_NODES_MAX];
+        struct reducer_local local;
         size_t added = 0;
         uint32_t order[300];
-        exact_spread(&lanes, 1, order);
-        assert_int_equal(exact_local_init(&local, order, lanes, lanes), ST_OK);
+        reducer_spread(&lanes, 1, order);
+        assert_int_equal(reducer_local_init(&local, order, lanes, lanes), ST_OK);
         assert_int_equal(local.node_count, 1);
         for (uint32_t lane = 0; lane < lanes; lane++) {
             values[lane] = (double)lane_value(lane, 7);
@@ -452,7 +453,7 @@ static void counter_adds_in_the_order_of_the_tree(void **state)
                 buffer[local.adds[added].into] += buffer[local.adds[added].from];
         }
         assert_true(buffer[local.node[0].place] == tree_sum(values, lanes));
-        exact_local_release(&local);
+        reducer_local_release(&local);
     }
 }
 
@@ -461,24 +462,24 @@ static void impossible_shares_and_buckets_are_refused(void **state)
     (void)state;
     const uint32_t shares[] = { 1, 0 };
     const size_t borders[] = { 0, 10, 10 };
-    struct exact *exact = NULL;
-    struct exact_options options = { .size = 2,
-                                     .shares = shares,
-                                     .count = 20,
-                                     .bucket_begin = borders,
-                                     .bucket_count = 1,
-                                     .timeout_ms = 1000 };
-    assert_int_equal(exact_open(&options, &exact), ST_INVALID); /* an empty share */
+    struct reducer *reducer = NULL;
+    struct reducer_options options = { .size = 2,
+                                       .shares = shares,
+                                       .count = 20,
+                                       .bucket_begin = borders,
+                                       .bucket_count = 1,
+                                       .timeout_ms = 1000 };
+    assert_int_equal(reducer_open(&options, &reducer), ST_INVALID); /* an empty share */
     options.size = 1;
     options.bucket_count = 3;
-    assert_int_equal(exact_open(&options, &exact), ST_INVALID); /* an empty bucket */
+    assert_int_equal(reducer_open(&options, &reducer), ST_INVALID); /* an empty bucket */
     options.bucket_count = 2;
     options.count = 10;
-    assert_int_equal(exact_open(&options, &exact), ST_INVALID); /* begins at the end */
+    assert_int_equal(reducer_open(&options, &reducer), ST_INVALID); /* begins at the end */
     options.bucket_count = 1;
     options.rank = 1;
-    assert_int_equal(exact_open(&options, &exact), ST_INVALID);
-    assert_null(exact);
+    assert_int_equal(reducer_open(&options, &reducer), ST_INVALID);
+    assert_null(reducer);
 }
 
 /* One rank adds on the step's thread, which flushes denormals; several on a thread of their own. */

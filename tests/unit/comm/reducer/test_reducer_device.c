@@ -5,9 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/exact.h"
-#include "comm/exact_order.h"
 #include "comm/nccl.h"
+#include "comm/reducer.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "tests/gpu/async_device.h"
@@ -44,54 +44,54 @@ static void fill_lane(struct nccl_rank *r, float *lane, uint32_t number)
     r->table->free_host(r->backend, host);
 }
 
-static enum status run_step(struct nccl_rank *r, struct exact *exact, const uint32_t *shares)
+static enum status run_step(struct nccl_rank *r, struct reducer *reducer, const uint32_t *shares)
 {
     uint32_t order[LIMIT_LANES], first = 0;
     enum status st = ST_OK;
-    exact_spread(shares, (uint32_t)r->size, order);
+    reducer_spread(shares, (uint32_t)r->size, order);
     for (int p = 0; p < r->rank; p++)
         first += shares[p];
-    exact_begin(exact);
+    reducer_begin(reducer);
     for (uint32_t i = 0; st == ST_OK && i < shares[r->rank]; i++) {
-        fill_lane(r, exact_lane(exact, 0), order[first + i]);
+        fill_lane(r, reducer_lane(reducer, 0), order[first + i]);
         if (i + 1 < shares[r->rank])
-            st = exact_lane_done(exact, 0);
+            st = reducer_lane_done(reducer, 0);
     }
     for (size_t b = BUCKETS; b-- > 0;)
-        exact_bucket_done(exact, b);
+        reducer_bucket_done(reducer, b);
     int64_t exposed_ns = 0;
-    return st == ST_OK ? exact_wait(exact, &exposed_ns) : st;
+    return st == ST_OK ? reducer_wait(reducer, &exposed_ns) : st;
 }
 
 static enum status reduce_body(struct nccl_rank *r)
 {
     struct reduction *reduction = r->arg;
     static const size_t buckets[BUCKETS] = { 0, 65536, 131072 };
-    const struct exact_options options = { .table = r->size > 1 ? comm_nccl() : NULL,
-                                           .comm = r->size > 1 ? r->comm : NULL,
-                                           .rank = r->rank,
-                                           .size = r->size,
-                                           .shares = reduction->shares,
-                                           .count = COUNT,
-                                           .bucket_begin = buckets,
-                                           .bucket_count = BUCKETS,
-                                           .timeout_ms = NCCL_LONG_MS,
-                                           .fast = reduction->fast,
-                                           .device = r->table,
-                                           .backend = r->backend,
-                                           .compute = r->compute,
-                                           .communication = r->stream };
-    struct exact *exact = NULL;
-    CHECK(exact_open(&options, &exact) == ST_OK);
+    const struct reducer_options options = { .table = r->size > 1 ? comm_nccl() : NULL,
+                                             .comm = r->size > 1 ? r->comm : NULL,
+                                             .rank = r->rank,
+                                             .size = r->size,
+                                             .shares = reduction->shares,
+                                             .count = COUNT,
+                                             .bucket_begin = buckets,
+                                             .bucket_count = BUCKETS,
+                                             .timeout_ms = NCCL_LONG_MS,
+                                             .fast = reduction->fast,
+                                             .device = r->table,
+                                             .backend = r->backend,
+                                             .compute = r->compute,
+                                             .communication = r->stream };
+    struct reducer *reducer = NULL;
+    CHECK(reducer_open(&options, &reducer) == ST_OK);
     enum status st = ST_OK;
     for (int step = 0; st == ST_OK && step < STEPS; step++) {
-        st = run_step(r, exact, reduction->shares);
+        st = run_step(r, reducer, reduction->shares);
         if (st == ST_OK) {
-            st = r->table->vector.copy(r->backend, reduction->result[r->rank], exact_sum(exact),
+            st = r->table->vector.copy(r->backend, reduction->result[r->rank], reducer_sum(reducer),
                                        COUNT * sizeof(float), r->compute);
         }
     }
-    exact_close(exact);
+    reducer_close(reducer);
     return st;
 }
 
@@ -135,16 +135,16 @@ static void the_fast_reduction_is_nearly_the_sum(void **state)
 {
     (void)state;
     const int before = fake_nccl_counts().all_reduces;
-    float *exact = reduce(6, 0, 0, false);
+    float *reducer = reduce(6, 0, 0, false);
     float *fast = reduce(3, 2, 1, true);
     assert_int_equal(fake_nccl_counts().all_reduces - before, 3 * STEPS * BUCKETS);
     size_t different = 0;
     for (size_t i = 0; i < COUNT; i++) {
-        assert_float_equal(fast[i], exact[i], 0.01);
-        different += memcmp(&fast[i], &exact[i], sizeof(float)) != 0;
+        assert_float_equal(fast[i], reducer[i], 0.01);
+        different += memcmp(&fast[i], &reducer[i], sizeof(float)) != 0;
     }
     assert_true(different > COUNT / 100);
-    free(exact);
+    free(reducer);
     free(fast);
 }
 
@@ -178,43 +178,44 @@ static void slow_down(struct stream *stream)
     async_device_enqueue(stream, nap_on_stream, &ns, sizeof(ns));
 }
 
-static struct exact *open_owned(struct nccl_rank *r, const uint32_t *shares)
+static struct reducer *open_owned(struct nccl_rank *r, const uint32_t *shares)
 {
-    const struct exact_options options = { .table = comm_nccl(),
-                                           .comm = r->comm,
-                                           .rank = r->rank,
-                                           .size = r->size,
-                                           .shares = shares,
-                                           .count = COUNT,
-                                           .bucket_begin = owned_buckets,
-                                           .bucket_count = BUCKETS,
-                                           .borders = owned_borders,
-                                           .kept = OWNED,
-                                           .timeout_ms = NCCL_LONG_MS,
-                                           .device = r->table,
-                                           .backend = r->backend,
-                                           .compute = r->compute,
-                                           .communication = r->stream };
-    struct exact *exact = NULL;
-    CHECK(exact_open(&options, &exact) == ST_OK);
-    return exact;
+    const struct reducer_options options = { .table = comm_nccl(),
+                                             .comm = r->comm,
+                                             .rank = r->rank,
+                                             .size = r->size,
+                                             .shares = shares,
+                                             .count = COUNT,
+                                             .bucket_begin = owned_buckets,
+                                             .bucket_count = BUCKETS,
+                                             .borders = owned_borders,
+                                             .kept = OWNED,
+                                             .timeout_ms = NCCL_LONG_MS,
+                                             .device = r->table,
+                                             .backend = r->backend,
+                                             .compute = r->compute,
+                                             .communication = r->stream };
+    struct reducer *reducer = NULL;
+    CHECK(reducer_open(&options, &reducer) == ST_OK);
+    return reducer;
 }
 
 /* A rank's own chunks of the sum become its parameters, late; all of them are read at once, as far
  * as the host can tell. */
-static enum status update_owned(struct nccl_rank *r, struct exact *exact, float *params, float *out)
+static enum status update_owned(struct nccl_rank *r, struct reducer *reducer, float *params,
+                                float *out)
 {
     enum status st = ST_OK;
     if (r->rank == 0)
         slow_down(r->compute);
     for (size_t b = 0; st == ST_OK && b < OWNED; b++) {
         size_t begin = 0, end = 0;
-        exact_own(exact, b, &begin, &end);
-        st = r->table->vector.copy(r->backend, params + begin, exact_sum(exact) + begin,
+        reducer_own_chunk(reducer, b, &begin, &end);
+        st = r->table->vector.copy(r->backend, params + begin, reducer_sum(reducer) + begin,
                                    (end - begin) * sizeof(float), r->compute);
     }
     if (st == ST_OK)
-        st = exact_gather(exact, params, OWNED);
+        st = reducer_gather(reducer, params, OWNED);
     if (st != ST_OK)
         return st;
     return r->table->vector.copy(r->backend, out, params, owned_buckets[OWNED] * sizeof(float),
@@ -224,22 +225,22 @@ static enum status update_owned(struct nccl_rank *r, struct exact *exact, float 
 static enum status owned_body(struct nccl_rank *r)
 {
     struct ownership *o = r->arg;
-    struct exact *exact = open_owned(r, o->reduction.shares);
+    struct reducer *reducer = open_owned(r, o->reduction.shares);
     float *params = NULL, *pinned = NULL;
     const size_t bytes = COUNT * sizeof(float);
     CHECK(r->table->alloc(r->backend, bytes, (void **)&params) == ST_OK);
     CHECK(r->table->alloc_host(r->backend, STEPS * bytes, (void **)&pinned) == ST_OK);
     enum status st = ST_OK;
     for (int step = 0; st == ST_OK && step < STEPS; step++) {
-        st = run_step(r, exact, o->reduction.shares);
+        st = run_step(r, reducer, o->reduction.shares);
         if (st == ST_OK)
-            st = update_owned(r, exact, params, pinned + (size_t)step * COUNT);
+            st = update_owned(r, reducer, params, pinned + (size_t)step * COUNT);
         if (st == ST_OK && step + 1 < STEPS)
             st = r->table->vector.fill(r->backend, params, -1.0f, COUNT, r->compute);
     }
     /* The rest of the sum was gathered. */
     if (st == ST_OK) {
-        st = r->table->vector.copy(r->backend, o->reduction.result[r->rank], exact_sum(exact),
+        st = r->table->vector.copy(r->backend, o->reduction.result[r->rank], reducer_sum(reducer),
                                    bytes, r->compute);
     }
     if (st == ST_OK)
@@ -248,7 +249,7 @@ static enum status owned_body(struct nccl_rank *r)
         memcpy(o->gathered[step][r->rank], pinned + step * COUNT, bytes);
     r->table->free_host(r->backend, pinned);
     r->table->free(r->backend, params);
-    exact_close(exact);
+    reducer_close(reducer);
     return st;
 }
 
@@ -278,13 +279,13 @@ static void owners_gather_between_two_streams(void **state)
 static enum status bereaved_body(struct nccl_rank *r)
 {
     struct ownership *o = r->arg;
-    struct exact *exact = open_owned(r, o->reduction.shares);
+    struct reducer *reducer = open_owned(r, o->reduction.shares);
     float *params = NULL;
     CHECK(r->table->alloc(r->backend, COUNT * sizeof(float), (void **)&params) == ST_OK);
-    enum status st = run_step(r, exact, o->reduction.shares);
+    enum status st = run_step(r, reducer, o->reduction.shares);
     const bool dies = r->rank + 1 == r->size;
     if (st == ST_OK && !dies)
-        CHECK(exact_gather(exact, params, OWNED) == ST_OK);
+        CHECK(reducer_gather(reducer, params, OWNED) == ST_OK);
     (void)pthread_barrier_wait(&o->all);
     if (dies) {
         fake_nccl_lose(r->rank);
@@ -293,7 +294,7 @@ static enum status bereaved_body(struct nccl_rank *r)
         CHECK(r->table->stream_sync(r->backend, r->compute) == ST_OK); /* it goes on */
     }
     r->table->free(r->backend, params);
-    exact_close(exact);
+    reducer_close(reducer);
     return st;
 }
 
@@ -317,7 +318,7 @@ static void a_death_amid_gathering_shows_at_the_next_wait(void **state)
 
 /* The vector's stages: what all ranks have in one generation, and the next. */
 static const struct stage {
-    struct exact_extent extents[2];
+    struct reducer_extent extents[2];
     size_t extent_count, buckets[3], bucket_count;
 } stages[] = {
     { { { 1000, 70000, 0 } }, 1, { 1000 }, 1 },
@@ -331,36 +332,37 @@ static void fill_runs(struct nccl_rank *r, const struct stage *stage, float *lan
                       const float *from)
 {
     for (size_t i = 0; i < stage->extent_count; i++) {
-        const struct exact_extent extent = stage->extents[i];
+        const struct reducer_extent extent = stage->extents[i];
         CHECK(r->table->vector.copy(r->backend, lane + extent.first, from + extent.first,
                                     extent.count * sizeof(float), r->compute) == ST_OK);
     }
 }
 
 /* A step of a stage; its extents of the sum are copied to `out`. lanes: [LANES] pinned vectors. */
-static enum status run_stage(struct nccl_rank *r, struct exact *exact, const struct stage *stage,
-                             float *const *lanes, float *out)
+static enum status run_stage(struct nccl_rank *r, struct reducer *reducer,
+                             const struct stage *stage, float *const *lanes, float *out)
 {
     const struct reduction *reduction = r->arg;
     uint32_t order[LANES], first = 0;
     enum status st = ST_OK;
-    exact_spread(reduction->shares, (uint32_t)r->size, order);
+    reducer_spread(reduction->shares, (uint32_t)r->size, order);
     for (int p = 0; p < r->rank; p++)
         first += reduction->shares[p];
-    exact_begin(exact);
+    reducer_begin(reducer);
     for (uint32_t i = 0; st == ST_OK && i < reduction->shares[r->rank]; i++) {
-        fill_runs(r, stage, exact_lane(exact, 0), lanes[order[first + i]]);
+        fill_runs(r, stage, reducer_lane(reducer, 0), lanes[order[first + i]]);
         if (i + 1 < reduction->shares[r->rank])
-            st = exact_lane_done(exact, 0);
+            st = reducer_lane_done(reducer, 0);
     }
     for (size_t b = stage->bucket_count; b-- > 0;)
-        exact_bucket_done(exact, b);
+        reducer_bucket_done(reducer, b);
     int64_t exposed_ns = 0;
     if (st == ST_OK)
-        st = exact_wait(exact, &exposed_ns);
+        st = reducer_wait(reducer, &exposed_ns);
     for (size_t i = 0; st == ST_OK && i < stage->extent_count; i++) {
-        const struct exact_extent extent = stage->extents[i];
-        st = r->table->vector.copy(r->backend, out + extent.first, exact_sum(exact) + extent.first,
+        const struct reducer_extent extent = stage->extents[i];
+        st = r->table->vector.copy(r->backend, out + extent.first,
+                                   reducer_sum(reducer) + extent.first,
                                    extent.count * sizeof(float), r->compute);
     }
     return st == ST_OK ? r->table->stream_sync(r->backend, r->compute) : st;
@@ -370,7 +372,7 @@ static enum status run_stage(struct nccl_rank *r, struct exact *exact, const str
 static enum status stages_body(struct nccl_rank *r)
 {
     struct reduction *reduction = r->arg;
-    struct exact *exact = NULL;
+    struct reducer *reducer = NULL;
     float *lanes[LANES + 1]; /* and the sum */
     const size_t bytes = COUNT * sizeof(float);
     enum status st = ST_OK;
@@ -380,30 +382,30 @@ static enum status stages_body(struct nccl_rank *r)
             lanes[lane][i] = value_of(lane, i);
     }
     for (size_t s = 0; st == ST_OK && s < STAGES; s++) {
-        const struct exact_options options = { .table = comm_nccl(),
-                                               .comm = r->comm,
-                                               .rank = r->rank,
-                                               .size = r->size,
-                                               .shares = reduction->shares,
-                                               .count = COUNT,
-                                               .extents = stages[s].extents,
-                                               .extent_count = stages[s].extent_count,
-                                               .bucket_begin = stages[s].buckets,
-                                               .bucket_count = stages[s].bucket_count,
-                                               .timeout_ms = NCCL_LONG_MS,
-                                               .device = r->table,
-                                               .backend = r->backend,
-                                               .compute = r->compute,
-                                               .communication = r->stream };
-        st = s == 0 ? exact_open(&options, &exact) : exact_reconnect(exact, &options);
+        const struct reducer_options options = { .table = comm_nccl(),
+                                                 .comm = r->comm,
+                                                 .rank = r->rank,
+                                                 .size = r->size,
+                                                 .shares = reduction->shares,
+                                                 .count = COUNT,
+                                                 .extents = stages[s].extents,
+                                                 .extent_count = stages[s].extent_count,
+                                                 .bucket_begin = stages[s].buckets,
+                                                 .bucket_count = stages[s].bucket_count,
+                                                 .timeout_ms = NCCL_LONG_MS,
+                                                 .device = r->table,
+                                                 .backend = r->backend,
+                                                 .compute = r->compute,
+                                                 .communication = r->stream };
+        st = s == 0 ? reducer_open(&options, &reducer) : reducer_reconnect(reducer, &options);
         for (int step = 0; st == ST_OK && step < STEPS; step++)
-            st = run_stage(r, exact, &stages[s], lanes, lanes[LANES]);
-        exact_disconnect(exact);
+            st = run_stage(r, reducer, &stages[s], lanes, lanes[LANES]);
+        reducer_disconnect(reducer);
     }
     memcpy(reduction->result[r->rank], lanes[LANES], bytes);
     for (uint32_t lane = 0; lane <= LANES; lane++)
         r->table->free_host(r->backend, lanes[lane]);
-    exact_close(exact);
+    reducer_close(reducer);
     return st;
 }
 
@@ -429,25 +431,25 @@ static enum status left_body(struct nccl_rank *r)
 {
     struct reduction *reduction = r->arg;
     static const size_t border = 0;
-    const struct exact_options options = { .table = comm_nccl(),
-                                           .comm = r->comm,
-                                           .rank = r->rank,
-                                           .size = r->size,
-                                           .shares = reduction->shares,
-                                           .count = COUNT,
-                                           .bucket_begin = &border,
-                                           .bucket_count = 1,
-                                           .timeout_ms = NCCL_LONG_MS,
-                                           .device = r->table,
-                                           .backend = r->backend,
-                                           .compute = r->compute,
-                                           .communication = r->stream };
-    struct exact *exact = NULL;
-    CHECK(exact_open(&options, &exact) == ST_OK);
-    exact_begin(exact);
+    const struct reducer_options options = { .table = comm_nccl(),
+                                             .comm = r->comm,
+                                             .rank = r->rank,
+                                             .size = r->size,
+                                             .shares = reduction->shares,
+                                             .count = COUNT,
+                                             .bucket_begin = &border,
+                                             .bucket_count = 1,
+                                             .timeout_ms = NCCL_LONG_MS,
+                                             .device = r->table,
+                                             .backend = r->backend,
+                                             .compute = r->compute,
+                                             .communication = r->stream };
+    struct reducer *reducer = NULL;
+    CHECK(reducer_open(&options, &reducer) == ST_OK);
+    reducer_begin(reducer);
     if (r->rank == 0)
-        exact_bucket_done(exact, 0); /* the other never does */
-    exact_close(exact);
+        reducer_bucket_done(reducer, 0); /* the other never does */
+    reducer_close(reducer);
     return ST_OK;
 }
 

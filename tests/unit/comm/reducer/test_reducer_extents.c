@@ -9,13 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/exact.h"
-#include "comm/exact_order.h"
+#include "comm/reducer.h"
+#include "comm/reducer_order.h"
 #include "common/check.h"
 #include "common/rng.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
-#include "tests/unit/comm/exact/exact_fixture.h"
+#include "tests/unit/comm/reducer/reducer_fixture.h"
 
 #define LANES       9
 #define RANKS_MAX   4
@@ -27,7 +27,7 @@
 struct world {
     int size;
     uint32_t shares[RANKS_MAX];
-    struct exact_extent extents[RUNS_MAX];
+    struct reducer_extent extents[RUNS_MAX];
     size_t extent_count; /* 0: all of the vector */
     size_t bucket_count, kept;
     size_t bucket_begin[BUCKETS_MAX], bucket_end[BUCKETS_MAX];
@@ -35,7 +35,7 @@ struct world {
     size_t borders[BUCKETS_MAX * (RANKS_MAX + 1)];
     struct local_hub hub;
     struct comm *comm[RANKS_MAX];
-    struct exact *exact[RANKS_MAX];
+    struct reducer *reducer[RANKS_MAX];
 };
 
 static uint32_t draw(uint32_t round, uint32_t what, uint32_t below)
@@ -61,8 +61,8 @@ static void draw_runs(struct world *world, uint32_t round)
     size_t from = 0;
     for (uint32_t i = 0; i < world->extent_count; i++) {
         from += draw(round, 210 + i, 4) * PAGE + draw(round, 220 + i, 18);
-        world->extents[i] = (struct exact_extent){ from, 1 + draw(round, 230 + i, 5 * PAGE),
-                                                   draw(round, 250 + i, EXACT_SECTIONS_MAX) };
+        world->extents[i] = (struct reducer_extent){ from, 1 + draw(round, 230 + i, 5 * PAGE),
+                                                     draw(round, 250 + i, REDUCER_SECTIONS_MAX) };
         from += world->extents[i].count;
     }
     if (draw(round, 240, 3) == 0 && world->extent_count > 0) {
@@ -74,10 +74,10 @@ static void draw_runs(struct world *world, uint32_t round)
 /* Up to three in each extent; draws their chunks, too. */
 static void draw_buckets(struct world *world, uint32_t round)
 {
-    const struct exact_extent all = { .count = COUNT };
+    const struct reducer_extent all = { .count = COUNT };
     world->bucket_count = 0;
     for (uint32_t i = 0; i < (world->extent_count == 0 ? 1 : world->extent_count); i++) {
-        const struct exact_extent *extent = world->extent_count == 0 ? &all : &world->extents[i];
+        const struct reducer_extent *extent = world->extent_count == 0 ? &all : &world->extents[i];
         size_t at = extent->first;
         const size_t end = extent->first + extent->count;
         for (uint32_t k = 0; k < 3 && at < end; k++) {
@@ -107,21 +107,21 @@ static void draw_world(struct world *world, uint32_t round)
     draw_buckets(world, round);
 }
 
-static struct exact_options options_of(struct world *world, int rank)
+static struct reducer_options options_of(struct world *world, int rank)
 {
-    return (struct exact_options){ .table = world->size > 1 ? local_comm_table() : NULL,
-                                   .comm = world->size > 1 ? world->comm[rank] : NULL,
-                                   .rank = rank,
-                                   .size = world->size,
-                                   .shares = world->shares,
-                                   .count = COUNT,
-                                   .extents = world->extent_count == 0 ? NULL : world->extents,
-                                   .extent_count = world->extent_count,
-                                   .bucket_begin = world->bucket_begin,
-                                   .bucket_count = world->bucket_count,
-                                   .borders = world->even ? NULL : world->borders,
-                                   .kept = world->kept,
-                                   .timeout_ms = 60000 };
+    return (struct reducer_options){ .table = world->size > 1 ? local_comm_table() : NULL,
+                                     .comm = world->size > 1 ? world->comm[rank] : NULL,
+                                     .rank = rank,
+                                     .size = world->size,
+                                     .shares = world->shares,
+                                     .count = COUNT,
+                                     .extents = world->extent_count == 0 ? NULL : world->extents,
+                                     .extent_count = world->extent_count,
+                                     .bucket_begin = world->bucket_begin,
+                                     .bucket_count = world->bucket_count,
+                                     .borders = world->even ? NULL : world->borders,
+                                     .kept = world->kept,
+                                     .timeout_ms = 60000 };
 }
 
 /* Ranks [0, before) go on, the others are new. */
@@ -131,9 +131,9 @@ static void open_ranks(struct world *world, int before)
     for (int r = 0; r < world->size; r++)
         world->comm[r] = local_comm_new(&world->hub, r);
     for (int r = 0; r < world->size; r++) {
-        const struct exact_options options = options_of(world, r);
-        assert_int_equal(r < before ? exact_reconnect(world->exact[r], &options)
-                                    : exact_open(&options, &world->exact[r]),
+        const struct reducer_options options = options_of(world, r);
+        assert_int_equal(r < before ? reducer_reconnect(world->reducer[r], &options)
+                                    : reducer_open(&options, &world->reducer[r]),
                          ST_OK);
     }
 }
@@ -148,7 +148,7 @@ static void close_comms(struct world *world)
 static void close_world(struct world *world)
 {
     for (int r = 0; r < world->size; r++)
-        exact_close(world->exact[r]);
+        reducer_close(world->reducer[r]);
     close_comms(world);
 }
 
@@ -157,10 +157,10 @@ static void regroup(struct world *world, int size, uint32_t round)
 {
     const int before = world->size;
     for (int r = 0; r < before; r++)
-        exact_disconnect(world->exact[r]);
+        reducer_disconnect(world->reducer[r]);
     close_comms(world);
     for (int r = size; r < before; r++)
-        exact_close(world->exact[r]);
+        reducer_close(world->reducer[r]);
     world->size = size;
     draw_world(world, round);
     open_ranks(world, before < size ? before : size);
@@ -220,7 +220,7 @@ static bool is_in_a_bucket(const struct world *world, size_t i, size_t *bucket)
 static size_t section_of(const struct world *world, size_t bucket)
 {
     for (size_t i = 0; i < world->extent_count; i++) {
-        const struct exact_extent *extent = &world->extents[i];
+        const struct reducer_extent *extent = &world->extents[i];
         if (world->bucket_begin[bucket] >= extent->first &&
             world->bucket_begin[bucket] < extent->first + extent->count)
             return extent->section;
@@ -229,10 +229,10 @@ static size_t section_of(const struct world *world, size_t bucket)
 }
 
 /* Fills the next lane of a section. false: there is no such section. */
-static bool fill_lane(const struct world *world, struct exact *exact, uint32_t lane, size_t section,
-                      int *gaps)
+static bool fill_lane(const struct world *world, struct reducer *reducer, uint32_t lane,
+                      size_t section, int *gaps)
 {
-    float *buffer = exact_lane(exact, section);
+    float *buffer = reducer_lane(reducer, section);
     bool any = false;
     for (size_t b = 0; b < world->bucket_count; b++) {
         if (section_of(world, b) != section)
@@ -248,32 +248,32 @@ static bool fill_lane(const struct world *world, struct exact *exact, uint32_t l
 /* Each section's lanes for themselves, in turns that differ from rank to rank. */
 static void fill_lanes(const struct world *world, int rank, int *gaps)
 {
-    struct exact *exact = world->exact[rank];
-    uint32_t order[LANES], first = 0, at[EXACT_SECTIONS_MAX] = { 0 };
-    exact_spread(world->shares, (uint32_t)world->size, order);
+    struct reducer *reducer = world->reducer[rank];
+    uint32_t order[LANES], first = 0, at[REDUCER_SECTIONS_MAX] = { 0 };
+    reducer_spread(world->shares, (uint32_t)world->size, order);
     for (int r = 0; r < rank; r++)
         first += world->shares[r];
-    exact_begin(exact);
+    reducer_begin(reducer);
     const uint32_t own = world->shares[rank];
     for (uint32_t turn = 0; at[0] < own || at[1] < own; turn++) {
-        const size_t drawn = draw((uint32_t)rank, 600 + turn, EXACT_SECTIONS_MAX);
+        const size_t drawn = draw((uint32_t)rank, 600 + turn, REDUCER_SECTIONS_MAX);
         const size_t s = at[drawn] < own ? drawn : 1 - drawn;
-        const bool any = fill_lane(world, exact, order[first + at[s]], s, gaps);
+        const bool any = fill_lane(world, reducer, order[first + at[s]], s, gaps);
         if (any && at[s] + 1 < own)
-            assert_int_equal(exact_lane_done(exact, s), ST_OK);
+            assert_int_equal(reducer_lane_done(reducer, s), ST_OK);
         at[s]++;
     }
     for (size_t b = world->bucket_count; b > 0; b--)
-        exact_bucket_done(exact, b - 1);
+        reducer_bucket_done(reducer, b - 1);
 }
 
 /* Gathered buckets whole, own chunks of kept ones. */
 static void check_rank(const struct world *world, int rank, const float *reference)
 {
-    const float *sum = exact_sum(world->exact[rank]);
+    const float *sum = reducer_sum(world->reducer[rank]);
     for (size_t b = 0; b < world->bucket_count; b++) {
         size_t begin = 0, end = 0;
-        exact_own(world->exact[rank], b, &begin, &end);
+        reducer_own_chunk(world->reducer[rank], b, &begin, &end);
         if (!world->even) {
             assert_int_equal(begin, world->borders[b * ((size_t)world->size + 1) + (size_t)rank]);
         } else if (rank == 0) {
@@ -294,7 +294,7 @@ static int reduce(const struct world *world, const float *reference)
         fill_lanes(world, r, &gaps);
     for (int r = 0; r < world->size; r++) {
         int64_t exposed_ns = -1;
-        assert_int_equal(exact_wait(world->exact[r], &exposed_ns), ST_OK);
+        assert_int_equal(reducer_wait(world->reducer[r], &exposed_ns), ST_OK);
     }
     for (int r = 0; r < world->size; r++)
         check_rank(world, r, reference);
@@ -304,7 +304,7 @@ static int reduce(const struct world *world, const float *reference)
 /* ---- gathering ---- */
 
 struct gathering {
-    struct exact *exact;
+    struct reducer *reducer;
     float *data;
     size_t buckets;
 };
@@ -312,7 +312,7 @@ struct gathering {
 static void *gather_rank(void *arg)
 {
     struct gathering *g = arg;
-    CHECK(exact_gather(g->exact, g->data, g->buckets) == ST_OK);
+    CHECK(reducer_gather(g->reducer, g->data, g->buckets) == ST_OK);
     return NULL;
 }
 
@@ -326,11 +326,11 @@ static void gather(const struct world *world)
         assert_non_null(data);
         for (size_t b = 0; b < world->kept; b++) {
             size_t begin = 0, end = 0;
-            exact_own(world->exact[r], b, &begin, &end);
+            reducer_own_chunk(world->reducer[r], b, &begin, &end);
             for (size_t i = begin; i < end; i++)
                 data[i] = (float)(i + 1);
         }
-        gathering[r] = (struct gathering){ world->exact[r], data, world->kept };
+        gathering[r] = (struct gathering){ world->reducer[r], data, world->kept };
         assert_int_equal(pthread_create(&thread[r], NULL, gather_rank, &gathering[r]), 0);
     }
     for (int r = 0; r < world->size; r++)
@@ -409,10 +409,10 @@ static void buffers_stay_where_they_are_with_equal_runs(void **state)
     struct world world = two_runs();
     float *reference = lane_sums_new(LANES, COUNT);
     open_ranks(&world, 0);
-    exact_begin(world.exact[0]);
-    const float *before = exact_lane(world.exact[0], 0);
+    reducer_begin(world.reducer[0]);
+    const float *before = reducer_lane(world.reducer[0], 0);
     for (int generation = 0; generation < 2; generation++) {
-        exact_disconnect(world.exact[0]);
+        reducer_disconnect(world.reducer[0]);
         close_comms(&world);
         if (generation == 1) { /* other buckets of the same extents */
             world.bucket_end[0] = world.bucket_begin[1] = 4 * PAGE;
@@ -420,8 +420,8 @@ static void buffers_stay_where_they_are_with_equal_runs(void **state)
             world.bucket_count = 3;
         }
         open_ranks(&world, 1);
-        exact_begin(world.exact[0]);
-        assert_ptr_equal(exact_lane(world.exact[0], 0), before);
+        reducer_begin(world.reducer[0]);
+        assert_ptr_equal(reducer_lane(world.reducer[0], 0), before);
         assert_true(check_steps(&world, reference) > 0);
     }
     close_world(&world);
@@ -433,8 +433,8 @@ static void touching_what_is_in_no_run_ends_the_process(void **state)
     (void)state;
     struct world world = two_runs();
     open_ranks(&world, 0);
-    exact_begin(world.exact[0]);
-    float *lane = exact_lane(world.exact[0], 0);
+    reducer_begin(world.reducer[0]);
+    float *lane = reducer_lane(world.reducer[0], 0);
     const size_t outside[] = { 0, 2 * PAGE - 1, 5 * PAGE, 20 * PAGE - 1, 30 * PAGE, COUNT - 1 };
     for (size_t i = 0; i < sizeof(outside) / sizeof(outside[0]); i++) {
         const pid_t child = fork();
@@ -457,11 +457,11 @@ static void runs_that_buckets_do_not_cover_are_refused(void **state)
     (void)state;
     struct world good = two_runs();
     open_ranks(&good, 0);
-    exact_disconnect(good.exact[0]);
+    reducer_disconnect(good.reducer[0]);
     for (int wrong = 0; wrong < 12; wrong++) {
         struct world world = two_runs();
-        struct exact *exact = NULL;
-        struct exact_options options = options_of(&world, 0);
+        struct reducer *reducer = NULL;
+        struct reducer_options options = options_of(&world, 0);
         switch (wrong) {
         case 0:
             world.bucket_begin[0]++;
@@ -500,12 +500,12 @@ static void runs_that_buckets_do_not_cover_are_refused(void **state)
             options.bucket_count = 0;
             break;
         }
-        assert_int_equal(exact_open(&options, &exact), ST_INVALID);
-        assert_int_equal(exact_reconnect(good.exact[0], &options), ST_INVALID);
-        assert_null(exact);
+        assert_int_equal(reducer_open(&options, &reducer), ST_INVALID);
+        assert_int_equal(reducer_reconnect(good.reducer[0], &options), ST_INVALID);
+        assert_null(reducer);
     }
-    const struct exact_options options = options_of(&good, 0);
-    assert_int_equal(exact_reconnect(good.exact[0], &options), ST_OK);
+    const struct reducer_options options = options_of(&good, 0);
+    assert_int_equal(reducer_reconnect(good.reducer[0], &options), ST_OK);
     close_world(&good);
 }
 
