@@ -47,7 +47,7 @@ static void tell_pidfds(const struct log *log)
              text != NULL ? text : "unknown error");
 }
 
-void lacks_tell(const struct log *log)
+void lacks_warn(const struct log *log)
 {
     raise_descriptors(log);
     tell_left_out(log);

@@ -6,4 +6,4 @@
 
 #include "common/log.h"
 
-void lacks_tell(const struct log *log);
+void lacks_warn(const struct log *log);

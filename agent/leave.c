@@ -46,10 +46,10 @@ static void enter(struct agent *agent, enum leave_state state, int64_t ms)
     agent->leave.until = now_ms() + ms;
 }
 
-static void say_left(struct agent *agent)
+static void send_left(struct agent *agent)
 {
     LOG_INFO(&agent->log, "leaving: %zu trainers are left, said so", agent->trainer_count);
-    agent_say_left(agent);
+    agent_send_left(agent);
     enter(agent, LEAVE_SAID, LEAVE_SAID_MS);
 }
 
@@ -86,7 +86,7 @@ static void on_look(uv_timer_t *timer)
         break;
     case LEAVE_WAITS:
         if (agent->trainer_count == 0 && (late || !alone)) {
-            say_left(agent);
+            send_left(agent);
         } else if (late) {
             kill_trainers(agent);
             enter(agent, LEAVE_KILLS, LEAVE_KILL_MS);
@@ -94,7 +94,7 @@ static void on_look(uv_timer_t *timer)
         break;
     case LEAVE_KILLS:
         if (agent->trainer_count == 0 || late)
-            say_left(agent);
+            send_left(agent);
         break;
     case LEAVE_SAID:
         if (agent->epoch == 0 || late)
@@ -139,6 +139,6 @@ void leave_begin(struct agent *agent, bool stays)
     leave->reason = signal_name;
     leave->since = now_ms();
     enter(agent, LEAVE_WAITS, agent->options.grace_ms);
-    agent_say_leaving(agent);
+    agent_send_leaving(agent);
     (void)uv_timer_start(&leave->timer, on_look, LOOK_MS, LOOK_MS);
 }

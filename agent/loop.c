@@ -36,7 +36,7 @@ static void repeat_exits(struct agent *agent)
 {
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
         if (t->record.state == RECORD_EXITED)
-            agent_say_exited(agent, t);
+            agent_send_exited(agent, t);
     }
 }
 
@@ -81,9 +81,9 @@ static void find_host(struct agent *agent)
     }
 }
 
-static void say_probed(void *arg, const struct probe_result *result)
+static void send_probed(void *arg, const struct probe_result *result)
 {
-    agent_say_probed(arg, result);
+    agent_send_probed(arg, result);
 }
 
 /* Opens the listener for probes at the address that the hello is about to tell. It takes one of the
@@ -100,7 +100,7 @@ static void listen_for_probes(struct agent *agent)
     if (st == ST_OK && port_range_count(ports) == 1)
         st = ST_REFUSED;
     if (st == ST_OK)
-        st = probes_open(&agent->loop, agent->host, ports, say_probed, agent, &agent->probes);
+        st = probes_open(&agent->loop, agent->host, ports, send_probed, agent, &agent->probes);
     if (st != ST_OK) {
         LOG_WARN(&agent->log,
                  "no port at %s for probes: paths between this node and others can't be tried: %s",
@@ -219,7 +219,7 @@ static void on_beat(uv_timer_t *timer)
     if (agent->epoch == 0 || now < agent->beat_at)
         return;
     agent->beat_at = now + agent->beat_ms - BEAT_MS / 2; /* the timer has steps of BEAT_MS */
-    agent_say_beat(agent);
+    agent_send_beat(agent);
     repeat_exits(agent);
 }
 
@@ -229,8 +229,8 @@ static void take_start(struct agent *agent, const Cairn__V1__StartTrainer *order
     if (ref_from_wire(order->ref, &ref) != ST_OK) {
         LOG_WARN(&agent->log, "order to start a trainer without a usable name, ignoring");
     } else if (agent->leave.state != LEAVE_NOT && trainer_find(agent, &ref) == NULL) {
-        agent_say_no_trainer(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
-                             "this agent leaves");
+        agent_send_no_trainer(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
+                              "this agent leaves");
     } else {
         trainer_start(agent, &ref, order);
     }
@@ -248,8 +248,8 @@ static void take_end(struct agent *agent, const Cairn__V1__EndTrainer *order)
     if (trainer != NULL) {
         trainer_end(trainer, number, order->grace_ms);
     } else {
-        agent_say_no_trainer(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
-                             "this agent knows no such trainer");
+        agent_send_no_trainer(agent, &ref, CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED,
+                              "this agent knows no such trainer");
     }
 }
 
@@ -312,7 +312,7 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
         copies_forget(&agent->copies, order->forget->job);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_LOG:
-        agent_say_log(agent, order->log);
+        agent_send_log(agent, order->log);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_NOTICE:
         LOG_WARN(&agent->log, "the coordinator says: %.400s", order->notice->message);
@@ -344,7 +344,7 @@ static void on_wake(uv_async_t *async)
             agent->epoch = event.epoch;
             find_host(agent);
             listen_for_probes(agent);
-            agent_say_hello(agent);
+            agent_send_hello(agent);
             repeat_exits(agent);
             break;
         case LINK_DOWN:
@@ -548,7 +548,7 @@ enum status agent_run(const struct agent_options *options)
         close_agent(&agent);
         return st;
     }
-    lacks_tell(&agent.log);
+    lacks_warn(&agent.log);
     oom_watch_init(&agent.oom, proc_oom_kills());
     st = record_list(agent.io, &agent.paths, adopt_record, &agent);
     if (st != ST_OK)

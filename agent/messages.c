@@ -74,7 +74,7 @@ static uint64_t wall_ms(void)
     return (uint64_t)clock_wall_ms(clock_system());
 }
 
-void agent_say_hello(struct agent *agent)
+void agent_send_hello(struct agent *agent)
 {
     Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
     hello.node = unconst(agent->options.node);
@@ -172,7 +172,7 @@ static void machine_to_wire(const struct usage_machine *from, Cairn__V1__NodeUsa
     to->sent_bytes_per_s = from->sent_bytes_per_s;
 }
 
-void agent_say_beat(struct agent *agent)
+void agent_send_beat(struct agent *agent)
 {
     Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
     Cairn__V1__NodeUsage machine;
@@ -207,7 +207,7 @@ void agent_say_beat(struct agent *agent)
     send_message(agent, &message);
 }
 
-void agent_say_leaving(struct agent *agent)
+void agent_send_leaving(struct agent *agent)
 {
     Cairn__V1__AgentLeaving leaving = leaving_of(agent);
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
@@ -216,7 +216,7 @@ void agent_say_leaving(struct agent *agent)
     send_message(agent, &message);
 }
 
-void agent_say_left(struct agent *agent)
+void agent_send_left(struct agent *agent)
 {
     Cairn__V1__AgentLeft left = CAIRN__V1__AGENT_LEFT__INIT;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
@@ -225,7 +225,7 @@ void agent_say_left(struct agent *agent)
     send_message(agent, &message);
 }
 
-void agent_say_started(struct agent *agent, struct trainer *trainer)
+void agent_send_started(struct agent *agent, struct trainer *trainer)
 {
     Cairn__V1__TrainerRef ref;
     ref_to_wire(&trainer->record.ref, &ref);
@@ -247,7 +247,7 @@ static void send_exited(struct agent *agent, Cairn__V1__TrainerExited *exited)
     send_message(agent, &message);
 }
 
-void agent_say_exited(struct agent *agent, struct trainer *trainer)
+void agent_send_exited(struct agent *agent, struct trainer *trainer)
 {
     if (agent->epoch == 0)
         return; /* it is said after the next hello */
@@ -278,8 +278,8 @@ void agent_say_exited(struct agent *agent, struct trainer *trainer)
     log_tail_release(&lines);
 }
 
-void agent_say_no_trainer(struct agent *agent, struct ref *ref,
-                          Cairn__V1__TrainerExited__Cause cause, const char *message)
+void agent_send_no_trainer(struct agent *agent, struct ref *ref,
+                           Cairn__V1__TrainerExited__Cause cause, const char *message)
 {
     Cairn__V1__TrainerRef wire;
     ref_to_wire(ref, &wire);
@@ -290,7 +290,7 @@ void agent_say_no_trainer(struct agent *agent, struct ref *ref,
     send_exited(agent, &exited);
 }
 
-void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request)
+void agent_send_log(struct agent *agent, const Cairn__V1__LogRequest *request)
 {
     struct ref ref;
     struct ref_files files;
@@ -318,7 +318,7 @@ void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request)
     free(piece.data);
 }
 
-void agent_say_probed(struct agent *agent, const struct probe_result *result)
+void agent_send_probed(struct agent *agent, const struct probe_result *result)
 {
     Cairn__V1__ProbeResult probed = CAIRN__V1__PROBE_RESULT__INIT;
     probed.id = result->id;

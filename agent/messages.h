@@ -8,21 +8,21 @@
 
 #include "agent/agent.h"
 
-void agent_say_hello(struct agent *agent);
-void agent_say_beat(struct agent *agent);
+void agent_send_hello(struct agent *agent);
+void agent_send_beat(struct agent *agent);
 /* Says that the agent leaves, or that it has left. */
-void agent_say_leaving(struct agent *agent);
-void agent_say_left(struct agent *agent);
-void agent_say_started(struct agent *agent, struct trainer *trainer);
-void agent_say_exited(struct agent *agent, struct trainer *trainer);
+void agent_send_leaving(struct agent *agent);
+void agent_send_left(struct agent *agent);
+void agent_send_started(struct agent *agent, struct trainer *trainer);
+void agent_send_exited(struct agent *agent, struct trainer *trainer);
 /* Reports a trainer that isn't there: it isn't known here, or it wasn't started. No record of it is
  * kept. */
-void agent_say_no_trainer(struct agent *agent, struct ref *ref,
-                          Cairn__V1__TrainerExited__Cause cause, const char *message);
+void agent_send_no_trainer(struct agent *agent, struct ref *ref,
+                           Cairn__V1__TrainerExited__Cause cause, const char *message);
 /* Answers with a piece of a trainer's output. */
-void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request);
+void agent_send_log(struct agent *agent, const Cairn__V1__LogRequest *request);
 /* Reports the result of an order to probe. */
-void agent_say_probed(struct agent *agent, const struct probe_result *result);
+void agent_send_probed(struct agent *agent, const struct probe_result *result);
 
 /* agent_connect opens the stream to the coordinator, and keeps it open; agent_disconnect ends it.
  * Errors: logged. */

@@ -135,7 +135,7 @@ static void set_exited(struct trainer *trainer, const struct exit_cause *cause)
     char text[LIMIT_REASON + 64];
     exit_cause_text(cause, text, sizeof(text));
     LOG_INFO(&log, "trainer %" PRId64 " %s", trainer->record.pid, text);
-    agent_say_exited(trainer->agent, trainer);
+    agent_send_exited(trainer->agent, trainer);
 }
 
 /*
@@ -286,7 +286,7 @@ static void on_grace_over(uv_timer_t *timer)
 void trainer_end(struct trainer *trainer, int signal_number, uint32_t grace_ms)
 {
     if (!trainer->watched) {
-        agent_say_exited(trainer->agent, trainer);
+        agent_send_exited(trainer->agent, trainer);
         return;
     }
     struct log log = log_of(trainer);
@@ -381,7 +381,7 @@ static void set_running(struct trainer *trainer, pid_t pid)
     fault_point("agent.recorded");
     watch_process(trainer, pidfd_open(pid, 0));
     LOG_INFO(&log, "trainer started as %ld", (long)pid);
-    agent_say_started(trainer->agent, trainer);
+    agent_send_started(trainer->agent, trainer);
 }
 
 static void start_new(struct trainer *trainer, const Cairn__V1__StartTrainer *order)
@@ -409,9 +409,9 @@ void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__
 {
     struct trainer *known = trainer_find(agent, ref);
     if (known != NULL && known->record.state == RECORD_EXITED) {
-        agent_say_exited(agent, known);
+        agent_send_exited(agent, known);
     } else if (known != NULL) {
-        agent_say_started(agent, known);
+        agent_send_started(agent, known);
     }
     if (known != NULL)
         return;
@@ -422,8 +422,8 @@ void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__
     struct trainer *trainer =
         agent->trainer_count < TRAINERS_MAX ? new_trainer(agent, &record) : NULL;
     if (trainer == NULL) {
-        agent_say_no_trainer(agent, &record.ref, CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED,
-                             "this agent has too many trainers");
+        agent_send_no_trainer(agent, &record.ref, CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED,
+                              "this agent has too many trainers");
     } else {
         start_new(trainer, order);
     }

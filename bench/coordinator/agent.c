@@ -78,7 +78,7 @@ static void say_hello(struct agent *agent)
     free(rows);
 }
 
-void agent_say_exited(struct trainer *trainer)
+void agent_send_exited(struct trainer *trainer)
 {
     Cairn__V1__TrainerRef ref = ref_of(trainer);
     Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
@@ -106,7 +106,7 @@ static void on_opened(struct peer *peer)
     say_hello(agent);
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
         if (t->stage == TRAINER_GONE)
-            agent_say_exited(t);
+            agent_send_exited(t);
     }
 }
 

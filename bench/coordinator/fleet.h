@@ -127,7 +127,7 @@ struct agent {
 };
 
 void agent_new(struct fleet *fleet, uint32_t number);
-void agent_say_exited(struct trainer *trainer);
+void agent_send_exited(struct trainer *trainer);
 
 /* ---- rendezvous.c ---- */
 

@@ -44,7 +44,7 @@ void trainer_exit(struct trainer *trainer, Cairn__V1__TrainerExited__Cause cause
         peer_close(&trainer->peer);
     }
     fleet_trace(trainer->peer.fleet, "exited", trainer->job, trainer->rank, trainer->step);
-    agent_say_exited(trainer);
+    agent_send_exited(trainer);
 }
 
 /* ---- hello, plan, ready ---- */

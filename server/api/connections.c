@@ -87,7 +87,7 @@ static void half_close(struct api *api, struct rpc_call *call)
 static bool is_own(struct api_connection *connection, const Cairn__V1__AgentMessage *in)
 {
     struct coord_conn *conn = &connection->conn;
-    struct reason told;
+    struct reason note;
     if (connection->until_ms <= clock_wall_ms(clock_system())) {
         finish_call(conn, RPC_UNAUTHENTICATED, ACCESS_EXPIRED);
         return false;
@@ -101,11 +101,11 @@ static bool is_own(struct api_connection *connection, const Cairn__V1__AgentMess
         strcmp(in->hello->node, connection->node) == 0)
         return true;
     reason_set(
-        &told,
+        &note,
         "this certificate is node %s's and the hello says %.100s: start the agent with --name "
         "%s, or make a certificate with 'cairn cert node %.100s'",
         connection->node, in->hello->node, connection->node, in->hello->node);
-    finish_call(conn, RPC_PERMISSION_DENIED, told.text);
+    finish_call(conn, RPC_PERMISSION_DENIED, note.text);
     return false;
 }
 

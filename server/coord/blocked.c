@@ -10,7 +10,7 @@
 static void add_shunned(const struct coord *coord, const struct coord_job *job, struct reason *out)
 {
     struct reason told = { "" }, before = *out;
-    exclusion_tell(&job->m.exclusions, clock_wall_ms(coord->options.clock), &told);
+    exclusion_describe(&job->m.exclusions, clock_wall_ms(coord->options.clock), &told);
     if (told.text[0]) {
         reason_set(out,
                    "%.220s; keeps away from %s; at once with an agent that is started anew there, "

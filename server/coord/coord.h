@@ -119,7 +119,7 @@ struct coord_usage {
 
 struct coord_rank {
     struct coord_conn *conn; /* its session, or NULL */
-    struct coord_rank_report told;
+    struct coord_rank_report report;
     struct coord_usage usage;
     char version[32]; /* of its program, as its hello said in generation version_of */
     uint32_t version_of;

@@ -410,7 +410,7 @@ void coord_detach(struct coord_conn *conn)
         job->ranks[conn->rank].conn = NULL;
 }
 
-const char *coord_version_said(const char *theirs)
+const char *coord_version_text(const char *theirs)
 {
     return theirs[0] ? theirs : "0.1"; /* the last one that didn't say it */
 }
@@ -425,7 +425,7 @@ static size_t minor_end(const char *version)
 
 bool coord_version_fits(const char *theirs)
 {
-    const char *said = coord_version_said(theirs);
+    const char *said = coord_version_text(theirs);
     size_t end = minor_end(CAIRN_VERSION);
     return minor_end(said) == end && strncmp(said, CAIRN_VERSION, end) == 0;
 }

@@ -32,4 +32,4 @@ void coord_detach(struct coord_conn *conn);
 /* True if an agent or a trainer is of our major and minor version; "" is 0.1. */
 bool coord_version_fits(const char *theirs);
 /* Returns the version that was said; for "" the one that it counts as. */
-const char *coord_version_said(const char *theirs);
+const char *coord_version_text(const char *theirs);

@@ -25,8 +25,8 @@ void coord_node_stays(struct coord_node *node)
     node->heir[0] = '\0';
 }
 
-void coord_tell_ranks(struct coord *coord, struct coord_node *node, enum fsm_event_kind kind,
-                      const char *why_leaving)
+void coord_apply_to_ranks(struct coord *coord, struct coord_node *node, enum fsm_event_kind kind,
+                          const char *why_leaving)
 {
     size_t count;
     auto_free struct coord_rank **ranks = coord_ranks_of(coord, node, &count);
@@ -53,7 +53,7 @@ void coord_node_leaving(struct coord *coord, struct coord_node *node,
         LOG_INFO(coord->options.log, "%s", why.text);
     node->stay = COORD_LEAVES;
     (void)snprintf(node->why_leaves, sizeof(node->why_leaves), "%.100s", leaving->reason);
-    coord_tell_ranks(coord, node, FSM_EV_LEAVING, why.text);
+    coord_apply_to_ranks(coord, node, FSM_EV_LEAVING, why.text);
 }
 
 /* Trainers that were not seen to go there have gone with the node. */
@@ -104,9 +104,9 @@ static void give_to_heir(struct coord *coord, struct coord_node *old)
         return;
     }
     old->stay = COORD_LEAVES;
-    struct reason told;
-    reason_set(&told, "node %.100s leaves: %s", old->name, why.text);
-    coord_tell_ranks(coord, old, FSM_EV_LEAVING, told.text);
+    struct reason note;
+    reason_set(&note, "node %.100s leaves: %s", old->name, why.text);
+    coord_apply_to_ranks(coord, old, FSM_EV_LEAVING, note.text);
 }
 
 void coord_node_renamed(struct coord *coord, const struct coord_node *node,
@@ -190,7 +190,7 @@ enum status coord_drain_node(struct coord *coord, const char *name, const char *
     reason_set(&why, "node %s is drained, asked by %s%s%.100s", name, by ? by : "the user",
                reason[0] ? ": " : "", reason);
     LOG_INFO(coord->options.log, "%s", why.text);
-    coord_tell_ranks(coord, node, FSM_EV_LEAVING, why.text);
+    coord_apply_to_ranks(coord, node, FSM_EV_LEAVING, why.text);
     coord_settle(coord);
     return coord->failed;
 }

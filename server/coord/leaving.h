@@ -5,8 +5,8 @@
 
 /* Applies an event to the job of every rank that holds a slot there, which may move ranks.
  * why_leaving is FSM_EV_LEAVING's. The queue is looked at again. */
-void coord_tell_ranks(struct coord *coord, struct coord_node *node, enum fsm_event_kind kind,
-                      const char *why_leaving);
+void coord_apply_to_ranks(struct coord *coord, struct coord_node *node, enum fsm_event_kind kind,
+                          const char *why_leaving);
 /* Drains the nodes that coord_accuse_node noted. */
 void coord_drain_accused(struct coord *coord);
 /* Notes that a node leaves: it takes no more trainers; those that are there save and go on

@@ -333,7 +333,7 @@ static uint32_t spread_ms(const struct coord *coord)
 
 /* core->spread_ms grows with the fleet, by whole seconds, and never shrinks: agents and trainers go
  * by what they were told once. */
-uint32_t coord_tell_spread(struct coord *coord)
+uint32_t coord_update_spread(struct coord *coord)
 {
     const uint32_t ms = spread_ms(coord);
     if (ms <= COORD_SPREAD_MS || ms <= coord->spread_ms)

@@ -34,6 +34,6 @@ bool coord_has_node(const struct coord_job *job, const char *node);
 void coord_beat_interval_set(struct coord *coord);
 /* Returns the time over which agents and trainers spread what they do when their streams were lost.
  * It is about to be told to one of them, and none is judged sooner. */
-uint32_t coord_tell_spread(struct coord *coord);
+uint32_t coord_update_spread(struct coord *coord);
 /* Returns how long a node is unheard when all but one of a few beats were missed. */
 int64_t coord_quiet_ms(const struct coord *coord);

@@ -106,7 +106,7 @@ void coord_send_beat_interval(struct coord *coord, struct coord_conn *conn, bool
     Cairn__V1__AgentWelcome text = CAIRN__V1__AGENT_WELCOME__INIT;
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     intervals.beat_ms = (uint32_t)coord->beat_ms;
-    intervals.spread_ms = coord_tell_spread(coord);
+    intervals.spread_ms = coord_update_spread(coord);
     text.coordinator_version = CAIRN_VERSION;
     text.intervals = &intervals;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_INTERVALS;
@@ -417,7 +417,7 @@ static void fill_plan(struct coord *coord, struct coord_job *job, const struct p
     plan->nodes = places->nodes;
     plan->n_nodes = m->size;
     plan->heartbeat_ms = (uint32_t)coord->beat_ms;
-    plan->spread_ms = coord_tell_spread(coord);
+    plan->spread_ms = coord_update_spread(coord);
 }
 
 /* Sends a spare a plan by which it makes ready for a seat like the last one. A checkpoint tells it

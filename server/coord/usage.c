@@ -12,15 +12,16 @@ static double flops_of(double said)
     return said > 0 && said < FLOPS_MAX ? said : 0;
 }
 
-void coord_take_told(struct coord_job *job, uint32_t rank, const Cairn__V1__Progress *progress)
+void coord_note_rank_report(struct coord_job *job, uint32_t rank,
+                            const Cairn__V1__Progress *progress)
 {
-    struct coord_rank_report *told = &job->ranks[rank].told;
-    *told = (struct coord_rank_report){ .generation = job->m.generation,
-                                        .peak_flops = flops_of(progress->peak_flops),
-                                        .counts = progress->traffic != NULL };
+    struct coord_rank_report *report = &job->ranks[rank].report;
+    *report = (struct coord_rank_report){ .generation = job->m.generation,
+                                          .peak_flops = flops_of(progress->peak_flops),
+                                          .counts = progress->traffic != NULL };
     if (progress->traffic) {
-        told->sent_bytes = progress->traffic->sent_bytes;
-        told->received_bytes = progress->traffic->received_bytes;
+        report->sent_bytes = progress->traffic->sent_bytes;
+        report->received_bytes = progress->traffic->received_bytes;
     }
     if (flops_of(progress->step_flops) > 0)
         job->step_flops = progress->step_flops;
@@ -28,8 +29,8 @@ void coord_take_told(struct coord_job *job, uint32_t rank, const Cairn__V1__Prog
 
 const struct coord_rank_report *coord_rank_report(const struct coord_job *job, uint32_t rank)
 {
-    const struct coord_rank_report *told = &job->ranks[rank].told;
-    return told->generation > 0 && told->generation == job->m.generation ? told : NULL;
+    const struct coord_rank_report *report = &job->ranks[rank].report;
+    return report->generation > 0 && report->generation == job->m.generation ? report : NULL;
 }
 
 double coord_mfu(const struct coord_job *job)
@@ -39,10 +40,10 @@ double coord_mfu(const struct coord_job *job)
     if (m->state != FSM_RUNNING && m->state != FSM_SAVING)
         return (double)NAN;
     for (uint32_t i = 0; i < m->size; i++) {
-        const struct coord_rank_report *told = coord_rank_report(job, i);
-        if (!told || told->peak_flops == 0)
+        const struct coord_rank_report *report = coord_rank_report(job, i);
+        if (!report || report->peak_flops == 0)
             return (double)NAN;
-        peak_flops += told->peak_flops;
+        peak_flops += report->peak_flops;
     }
     return throughput_mfu(&job->throughput, m->generation, job->step_flops, peak_flops);
 }

@@ -5,5 +5,6 @@
 
 /* Takes what a rank of this generation, no spare, says of operations and traffic with its progress;
  * coord_take_usage: takes what an agent's beat says of machine and workers. */
-void coord_take_told(struct coord_job *job, uint32_t rank, const Cairn__V1__Progress *progress);
+void coord_note_rank_report(struct coord_job *job, uint32_t rank,
+                            const Cairn__V1__Progress *progress);
 void coord_take_usage(struct coord_node *node, const Cairn__V1__AgentBeat *beat);

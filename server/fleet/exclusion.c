@@ -180,7 +180,7 @@ void exclusion_resume(struct exclusion_list *exclusions, int64_t wall)
     }
 }
 
-void exclusion_tell(const struct exclusion_list *exclusions, int64_t wall, struct reason *out)
+void exclusion_describe(const struct exclusion_list *exclusions, int64_t wall, struct reason *out)
 {
     static const char *const whys[] = {
         [EXCLUSION_PINS] = "its pins differ",

@@ -72,7 +72,7 @@ void exclusion_clear(struct exclusion_list *exclusions);
 /* Makes no entry begin later than now. */
 void exclusion_resume(struct exclusion_list *exclusions, int64_t wall);
 /* Writes "n for 58 min (its pins differ), ..." of the entries that hold; "": none does. */
-void exclusion_tell(const struct exclusion_list *exclusions, int64_t wall, struct reason *out);
+void exclusion_describe(const struct exclusion_list *exclusions, int64_t wall, struct reason *out);
 /* Sets the number of entries to `count`; the caller fills them in. false: no memory, or too
  * many. */
 bool exclusion_resize(struct exclusion_list *exclusions, uint32_t count);

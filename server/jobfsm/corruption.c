@@ -28,7 +28,7 @@
 void fsm_note_away(struct fsm_ctx *t)
 {
     if (t->ev->answer.away && !t->m->store_away)
-        fsm_tell(t, "store-away", "%s", t->ev->answer.message);
+        fsm_emit_event(t, "store-away", "%s", t->ev->answer.message);
     t->m->store_away = t->ev->answer.away;
 }
 
@@ -80,17 +80,18 @@ static void clear_suspicion(struct fsm_ctx *t)
     fsm_act(t, FSM_ACT_SCHEDULE);
     const char *node = m->cause.rank < m->size ? m->ranks[m->cause.rank].node : "";
     if (m->damage_waited && m->cause.kind == FSM_FAULT_STORE) {
-        fsm_tell(t, "verified", "the checkpoint of step %llu can be read again",
-                 (unsigned long long)m->restore.step);
+        fsm_emit_event(t, "verified", "the checkpoint of step %llu can be read again",
+                       (unsigned long long)m->restore.step);
         return;
     }
     if (node[0] != '\0')
         suspect_node(m, node);
-    fsm_tell(t, "verified",
-             "the checkpoint of step %llu reads well here: node %.128s, which %s, is suspected and "
-             "takes workers of this job only where no other has room",
-             (unsigned long long)m->restore.step, node,
-             m->cause.kind == FSM_FAULT_STORE ? "could not read it" : "reported damage");
+    fsm_emit_event(
+        t, "verified",
+        "the checkpoint of step %llu reads well here: node %.128s, which %s, is suspected and "
+        "takes workers of this job only where no other has room",
+        (unsigned long long)m->restore.step, node,
+        m->cause.kind == FSM_FAULT_STORE ? "could not read it" : "reported damage");
 }
 
 /* Suspects the parent: the bytes that read badly may be its own. It is read, too, and is nobody's
@@ -122,15 +123,16 @@ static void read_suspected(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
     act->shard = t->m->damage_shard;
 }
 
-static void tell_none_left(struct fsm_ctx *t)
+static void emit_none_left(struct fsm_ctx *t)
 {
     const struct fsm *m = t->m;
     if (fsm_state_final(m->state)) {
-        fsm_tell(t, "restart", "no good checkpoint is left");
+        fsm_emit_event(t, "restart", "no good checkpoint is left");
     } else if (m->state == FSM_RUNNING) {
-        fsm_tell(t, "restart", "no good checkpoint is left; one is taken soon");
+        fsm_emit_event(t, "restart", "no good checkpoint is left; one is taken soon");
     } else {
-        fsm_tell(t, "restart", "no good checkpoint is left: training starts from the beginning");
+        fsm_emit_event(t, "restart",
+                       "no good checkpoint is left: training starts from the beginning");
     }
 }
 
@@ -192,8 +194,8 @@ void fsm_on_read_back(struct fsm_ctx *t)
     rank->read_done = true;
     if (damaged) {
         m->read_back.disputed++;
-        fsm_tell(t, "read-back", "rank %u reads damage, the file is read here, too: %.300s",
-                 t->ev->rank, said->message);
+        fsm_emit_event(t, "read-back", "rank %u reads damage, the file is read here, too: %.300s",
+                       t->ev->rank, said->message);
         struct fsm_action *act = fsm_act_on(t, FSM_ACT_STORE, ckpt->step, ckpt->generation);
         act->task = FSM_TASK_VERIFY;
         act->shard = said->shard + 1;
@@ -220,11 +222,12 @@ static bool settle_dispute(struct fsm_ctx *t)
     }
     const char *node = m->ranks[fsm_reader_of(m, answer->shard - 1)].node;
     suspect_node(m, node);
-    fsm_tell(t, "verified",
-             "file %u of the checkpoint of step %llu reads well here: node %.128s, which "
-             "reported damage, is suspected and takes workers of this job only where no other "
-             "has room",
-             answer->shard - 1, (unsigned long long)answer->step, node);
+    fsm_emit_event(
+        t, "verified",
+        "file %u of the checkpoint of step %llu reads well here: node %.128s, which "
+        "reported damage, is suspected and takes workers of this job only where no other "
+        "has room",
+        answer->shard - 1, (unsigned long long)answer->step, node);
     count_readers(t, ckpt);
     return false;
 }
@@ -246,7 +249,7 @@ static void set_aside_damaged(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
     suspect_parent(t, ckpt);
     fsm_drop_orphans(t);
     if (!fsm_newest(m))
-        tell_none_left(t);
+        emit_none_left(t);
     if (m->state == FSM_RUNNING)
         fsm_announce(t, false); /* a good newer one, soon */
     fsm_act(t, FSM_ACT_SCHEDULE);

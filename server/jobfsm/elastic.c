@@ -463,14 +463,14 @@ void fsm_resize_tick(struct fsm_ctx *t)
     const uint32_t next = there < m->config.ranks ? there : m->config.ranks;
     const char *why = why_save(m, next);
     if (why != NULL) {
-        fsm_tell(t, "resizing", "from %u worker%s to %u, %s: all save, and start anew", m->size,
-                 m->size == 1 ? "" : "s", next, why);
+        fsm_emit_event(t, "resizing", "from %u worker%s to %u, %s: all save, and start anew",
+                       m->size, m->size == 1 ? "" : "s", next, why);
         fsm_announce(t, true);
         return;
     }
     if (fsm_park_waits(t))
         return;
-    fsm_tell(t, "resizing", "from %u worker%s to %u", m->size, m->size == 1 ? "" : "s", next);
+    fsm_emit_event(t, "resizing", "from %u worker%s to %u", m->size, m->size == 1 ? "" : "s", next);
     fsm_set_reason(m, "goes on with %u worker%s instead of %u", next, next == 1 ? "" : "s",
                    m->size);
     fsm_park_all(t);

@@ -124,12 +124,12 @@ static void count_failure(struct fsm *m, const struct fsm_fault *fault)
     fsm_text(m->budget.phase, sizeof(m->budget.phase), fault->phase);
 }
 
-static void tell_fault(struct fsm_ctx *t, const struct fsm_fault *fault)
+static void emit_fault(struct fsm_ctx *t, const struct fsm_fault *fault)
 {
     char who[32] = "";
     if (fault->rank < t->m->size)
         (void)snprintf(who, sizeof(who), "rank %u: ", fault->rank);
-    fsm_tell(t, "fault", "%s: %s%.400s", fsm_fault_name(fault->kind), who, fault->message);
+    fsm_emit_event(t, "fault", "%s: %s%.400s", fsm_fault_name(fault->kind), who, fault->message);
 }
 
 static void give_up(struct fsm_ctx *t, const struct fsm_fault *cause, const char *why)
@@ -168,7 +168,7 @@ static void give_up_diverged(struct fsm_ctx *t, const struct fsm_fault *fault, u
                    "diverged since step %llu: %u steps in a row were not finite, each of them "
                    "twice; lower the learning rate, or clip the gradient (train.clip_norm)",
                    (unsigned long long)cause->step, consecutive + 1);
-    tell_fault(t, cause);
+    emit_fault(t, cause);
     give_up(t, cause, "");
 }
 
@@ -181,8 +181,8 @@ static bool recompute_or_skip(struct fsm_ctx *t, const struct fsm_fault *fault)
         m->numeric.step = fault->step;
         fsm_text(m->numeric.node, sizeof(m->numeric.node),
                  fault->rank < m->size ? m->ranks[fault->rank].node : "");
-        fsm_tell(t, "numeric", "step %llu is not finite; it is computed once more",
-                 (unsigned long long)fault->step);
+        fsm_emit_event(t, "numeric", "step %llu is not finite; it is computed once more",
+                       (unsigned long long)fault->step);
         return false;
     }
     m->numeric.seen = false;
@@ -200,8 +200,8 @@ static bool recompute_or_skip(struct fsm_ctx *t, const struct fsm_fault *fault)
         return true;
     }
     m->numeric.skip[m->numeric.skip_count++] = fault->step;
-    fsm_tell(t, "skip", "step %llu is not finite twice; it is left out",
-             (unsigned long long)fault->step);
+    fsm_emit_event(t, "skip", "step %llu is not finite twice; it is left out",
+                   (unsigned long long)fault->step);
     return false;
 }
 
@@ -216,8 +216,8 @@ static bool go_back(struct fsm_ctx *t, const struct fsm_fault *fault)
         m->audit.weight = 0;
         m->audit.found = 0;
     }
-    fsm_tell(t, "audit-failed", "%.300s; the job goes back to step %llu or before", fault->message,
-             (unsigned long long)good);
+    fsm_emit_event(t, "audit-failed", "%.300s; the job goes back to step %llu or before",
+                   fault->message, (unsigned long long)good);
     if (fault->rank < m->size) {
         struct fsm_action *act = fsm_act(t, FSM_ACT_ACCUSE);
         act->rank = fault->rank;
@@ -340,17 +340,17 @@ static enum fsm_state state_after(const struct fsm *m)
     return saves_first ? FSM_RECOVERING : fsm_intended(m->intent);
 }
 
-static void tell_recovering(struct fsm_ctx *t, int64_t delay_ms)
+static void emit_recovering(struct fsm_ctx *t, int64_t delay_ms)
 {
     const char *then = t->m->intent == FSM_INTENT_STOP
                            ? ", to save what was trained; then the job stops (`cairn stop` again "
                              "while it recovers: at once, at its newest checkpoint)"
                            : "";
     if (delay_ms > 0) {
-        fsm_tell(t, "recovering", "a new generation follows in %.1f s%s", (double)delay_ms / 1000.0,
-                 then);
+        fsm_emit_event(t, "recovering", "a new generation follows in %.1f s%s",
+                       (double)delay_ms / 1000.0, then);
     } else {
-        fsm_tell(t, "recovering", "a new generation follows%s", then);
+        fsm_emit_event(t, "recovering", "a new generation follows%s", then);
     }
 }
 
@@ -359,10 +359,10 @@ static void weigh_failure(struct fsm_ctx *t, const struct fsm_fault *fault)
 {
     struct fsm *m = t->m;
     if (m->spared) {
-        fsm_tell(t, "node",
-                 "node %s may be the cause: the next workers go elsewhere, if another node "
-                 "could take them",
-                 m->ranks[fault->rank].node);
+        fsm_emit_event(t, "node",
+                       "node %s may be the cause: the next workers go elsewhere, if another node "
+                       "could take them",
+                       m->ranks[fault->rank].node);
     } else if (fsm_copies_failed(t, fault, fsm_fault_counts(fault))) {
         m->budget.failures = 0; /* the cause is out of the way */
     } else if (fault->kind != FSM_FAULT_PATH) {
@@ -371,7 +371,7 @@ static void weigh_failure(struct fsm_ctx *t, const struct fsm_fault *fault)
     if (fault->kind == FSM_FAULT_PINS) {
         char names[LIMIT_REASON];
         name_differing(m, names, sizeof(names));
-        fsm_tell(t, "pins", "left out: %.480s", names);
+        fsm_emit_event(t, "pins", "left out: %.480s", names);
     }
 }
 
@@ -417,7 +417,7 @@ void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
     copy.outside = copy.outside || restoring || (between && fsm_spans(m));
     m->cause = *fault;
     m->dirty = true;
-    tell_fault(t, fault);
+    emit_fault(t, fault);
     const int64_t detect = account_detection(m, t->now);
     if (fsm_final_committed(m)) { /* the work is done; nobody has anything to do */
         fsm_end_generation(t, FSM_SUCCEEDED, false);
@@ -464,7 +464,7 @@ void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
     m->retry_at = t->now + delay;
     explain_wait(m, fault);
     if (to == FSM_RECOVERING)
-        tell_recovering(t, delay);
+        emit_recovering(t, delay);
     if (fsm_fault_of_paths(fault) && fsm_spans(m))
         fsm_act(t, FSM_ACT_SUSPECT);
     fsm_end_or_park(t, to, fault);
@@ -495,7 +495,7 @@ static void mend_cause(struct fsm_ctx *t, const struct fsm_fault *cause)
         m->first_cause = m->cause;
     fsm_recovery_mend(m);
     m->dirty = true;
-    tell_fault(t, &m->cause);
+    emit_fault(t, &m->cause);
     give_budget_back(t, &was);
     fsm_set_reason(m, "%s: %.450s", fsm_fault_name(m->cause.kind), m->cause.message);
 }

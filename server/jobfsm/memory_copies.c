@@ -247,8 +247,8 @@ static void go_on_live(struct fsm_ctx *t, uint64_t step, uint32_t parts)
     }
     m->restore.live = true;
     start_at(m, step);
-    fsm_tell(t, "live", "goes on from step %llu, which %u of %u workers have%s",
-             (unsigned long long)step, sources, m->size, parts > 0 ? " together" : "");
+    fsm_emit_event(t, "live", "goes on from step %llu, which %u of %u workers have%s",
+                   (unsigned long long)step, sources, m->size, parts > 0 ? " together" : "");
 }
 
 void fsm_copies_choose(struct fsm_ctx *t)
@@ -279,8 +279,8 @@ void fsm_copies_choose(struct fsm_ctx *t)
     if (!found)
         return;
     start_at(m, state.step);
-    fsm_tell(t, "memory", "restored from memory: step %llu, as generation %u left it",
-             (unsigned long long)state.step, state.generation);
+    fsm_emit_event(t, "memory", "restored from memory: step %llu, as generation %u left it",
+                   (unsigned long long)state.step, state.generation);
 }
 
 bool fsm_copies_failed(struct fsm_ctx *t, const struct fsm_fault *fault, bool budget)
@@ -291,7 +291,7 @@ bool fsm_copies_failed(struct fsm_ctx *t, const struct fsm_fault *fault, bool bu
         !(fault->kind == FSM_FAULT_DAMAGE || (forming && budget)))
         return false;
     m->restore.memory_from = m->generation;
-    fsm_tell(t, "memory", "the copies of step %llu in memory are not tried again",
-             (unsigned long long)m->restore.step);
+    fsm_emit_event(t, "memory", "the copies of step %llu in memory are not tried again",
+                   (unsigned long long)m->restore.step);
     return true;
 }

@@ -34,8 +34,8 @@ void fsm_set_aside(struct fsm_ctx *t, struct fsm_ckpt *ckpt, const char *why)
     ckpt->state = FSM_CKPT_QUARANTINING;
     ckpt->verified = false;
     ckpt->removing = true;
-    fsm_tell(t, "damaged", "the checkpoint of step %llu is set aside: %.380s",
-             (unsigned long long)ckpt->step, why);
+    fsm_emit_event(t, "damaged", "the checkpoint of step %llu is set aside: %.380s",
+                   (unsigned long long)ckpt->step, why);
     fsm_act_on(t, FSM_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
     fsm_ask_store(t, FSM_TASK_QUARANTINE, ckpt->step, ckpt->generation);
 }
@@ -136,8 +136,8 @@ void fsm_read_back_end(struct fsm_ctx *t, const char *why)
     struct fsm_read_back *it = &t->m->read_back;
     if (why) {
         it->in_vain++;
-        fsm_tell(t, "read-back", "the workers could not read step %llu back: %.300s",
-                 (unsigned long long)it->step, why);
+        fsm_emit_event(t, "read-back", "the workers could not read step %llu back: %.300s",
+                       (unsigned long long)it->step, why);
         if (it->in_vain >= FSM_READ_TRIES)
             it->due = true; /* by the coordinator, at once */
     }

@@ -367,7 +367,7 @@ static struct fsm_save_times times_of(const struct fsm_ctx *t, const struct fsm_
     return times;
 }
 
-static void tell_saved(struct fsm_ctx *t, const struct fsm_ckpt *ckpt)
+static void emit_saved(struct fsm_ctx *t, const struct fsm_ckpt *ckpt)
 {
     const struct fsm_save_times *times = &ckpt->times;
     char took[160] = "";
@@ -379,11 +379,11 @@ static void tell_saved(struct fsm_ctx *t, const struct fsm_ckpt *ckpt)
                        (double)times->io_us / 1e3, (double)times->sync_us / 1e3,
                        (long long)times->commit_us / 1000);
     }
-    fsm_tell_of(t, ckpt->step, "saved",
-                "step %llu, %.1f MB, %.3f times smaller than the state, digest %s%s",
-                (unsigned long long)ckpt->step, (double)ckpt->bytes / 1e6,
-                ckpt->bytes > 0 ? (double)ckpt->raw_bytes / (double)ckpt->bytes : 0.0, ckpt->digest,
-                took);
+    fsm_emit_event_of(t, ckpt->step, "saved",
+                      "step %llu, %.1f MB, %.3f times smaller than the state, digest %s%s",
+                      (unsigned long long)ckpt->step, (double)ckpt->bytes / 1e6,
+                      ckpt->bytes > 0 ? (double)ckpt->raw_bytes / (double)ckpt->bytes : 0.0,
+                      ckpt->digest, took);
 }
 
 void fsm_on_publish_done(struct fsm_ctx *t)
@@ -432,7 +432,7 @@ void fsm_on_publish_done(struct fsm_ctx *t)
         fsm_note_reached(t, save->step);
     if (save->generation == m->generation)
         m->progress_at = t->now;
-    tell_saved(t, &ckpt);
+    emit_saved(t, &ckpt);
     if (fsm_alive(m))
         fsm_send_done(t, save->step, FSM_ALL_RANKS, true);
     fsm_store_has_space_again(t, save->step);

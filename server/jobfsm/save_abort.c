@@ -106,7 +106,7 @@ void fsm_save_drop(struct fsm_ctx *t, int index, const char *why, bool tell)
     fsm_text(save->message, sizeof(save->message), why);
     fsm_save_set_state(t, save, FSM_SAVE_DROPPING);
     if (tell)
-        fsm_tell(t, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
+        fsm_emit_event(t, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
     for (uint32_t i = 0; i < m->size; i++) {
         uint8_t *flags = &m->ranks[i].save_flags[index];
         if (*flags & FSM_RANK_BEGUN)
@@ -257,8 +257,9 @@ static void drop_before_begin(struct fsm_ctx *t)
     m->ranks[t->ev->rank].save_flags[index] = FSM_RANK_KNOWS_DROP | FSM_RANK_REMOVED;
     m->saves[index].retry_at = t->now + fsm_retry_ms(1); /* where it was announced */
     if (!m->store_full.late_reported) {
-        fsm_tell(t, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
-                 t->ev->save_failed.message ? t->ev->save_failed.message : "a worker was late");
+        fsm_emit_event(t, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
+                       t->ev->save_failed.message ? t->ev->save_failed.message
+                                                  : "a worker was late");
     }
     m->store_full.late_reported = true;
     fsm_send_done(t, step, FSM_ALL_RANKS, false);
@@ -308,8 +309,8 @@ void fsm_save_refuse(struct fsm_ctx *t, int index, const char *why)
     if (!fsm_announced_exit(m, save->step))
         (void)fsm_forget_announced(m, save->step, &exit);
     if (first) {
-        fsm_tell(t, "store-full", "step %llu is not saved, training goes on: %.380s",
-                 (unsigned long long)save->step, why);
+        fsm_emit_event(t, "store-full", "step %llu is not saved, training goes on: %.380s",
+                       (unsigned long long)save->step, why);
     }
     if (m->state == FSM_RUNNING) {
         fsm_set_reason(m, "no room for the checkpoint of step %llu: %.400s",
@@ -327,7 +328,7 @@ bool fsm_unsaved(struct fsm_ctx *t, const char *why)
     if (!fsm_trains(m) || fsm_ends(m))
         return false;
     if (!m->store_full.unsaved)
-        fsm_tell(t, "store-fails", "no checkpoint since step %llu: %.400s", since, why);
+        fsm_emit_event(t, "store-fails", "no checkpoint since step %llu: %.400s", since, why);
     m->store_full.unsaved = true;
     const char *waits = m->state == FSM_SAVING ? "waits to save; " : "";
     fsm_set_reason(m, "%sno checkpoint since step %llu: %.400s", waits, since, why);
@@ -338,13 +339,13 @@ void fsm_store_has_space_again(struct fsm_ctx *t, uint64_t step)
 {
     struct fsm *m = t->m;
     if (m->store_full.unsaved)
-        fsm_tell(t, "store-works", "step %llu is saved", (unsigned long long)step);
+        fsm_emit_event(t, "store-works", "step %llu is saved", (unsigned long long)step);
     m->store_full.unsaved = false;
     m->store_full.late_reported = false;
     if (m->store_full.consecutive == 0)
         return;
-    fsm_tell(t, "store-room", "step %llu is saved; the store had no room for the %u before",
-             (unsigned long long)step, m->store_full.consecutive);
+    fsm_emit_event(t, "store-room", "step %llu is saved; the store had no room for the %u before",
+                   (unsigned long long)step, m->store_full.consecutive);
     m->store_full.consecutive = 0;
 }
 
@@ -419,8 +420,8 @@ void fsm_on_sweep_done(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     if (t->ev->answer.swept > 0) {
-        fsm_tell(t, "swept", "%llu folders of saves that were never committed were removed",
-                 (unsigned long long)t->ev->answer.swept);
+        fsm_emit_event(t, "swept", "%llu folders of saves that were never committed were removed",
+                       (unsigned long long)t->ev->answer.swept);
     }
     m->sweep_failed = t->ev->answer.status != ST_OK;
     if (m->sweep_failed || t->ev->answer.generation <= m->swept)

@@ -279,12 +279,12 @@ static void decide_interval(struct fsm_ctx *t)
     if (interval == m->due.interval_ms)
         return;
     m->due.interval_ms = interval;
-    fsm_tell(t, "interval",
-             "a checkpoint every %.1f s from now on: it costs %.3f s of training and takes %.1f s "
-             "to store; %u failures in %.0f s on %u nodes let expect one every %.0f s",
-             (double)interval / 1e3, (double)m->due.cost_us / 1e6, (double)m->due.write_ms / 1e3,
-             m->failures, (double)facts.trained_ms / 1e3, facts.nodes,
-             interval_mtbf_ms(&facts) / 1e3);
+    fsm_emit_event(
+        t, "interval",
+        "a checkpoint every %.1f s from now on: it costs %.3f s of training and takes %.1f s "
+        "to store; %u failures in %.0f s on %u nodes let expect one every %.0f s",
+        (double)interval / 1e3, (double)m->due.cost_us / 1e6, (double)m->due.write_ms / 1e3,
+        m->failures, (double)facts.trained_ms / 1e3, facts.nodes, interval_mtbf_ms(&facts) / 1e3);
 }
 
 /* Returns a moving average: the new value weighs 3 in 10. */
@@ -346,14 +346,15 @@ void fsm_on_save_wanted(struct fsm_ctx *t)
     if (fsm_ends(m) || (!runs && !leaves) || leaves_already(m))
         return;
     if (!leaves) {
-        fsm_tell(t, "save", "rank %u: %.300s", ev->rank, ev->save_wanted.why);
+        fsm_emit_event(t, "save", "rank %u: %.300s", ev->rank, ev->save_wanted.why);
         fsm_announce(t, false);
         return;
     }
-    fsm_tell(t, "preempted",
-             "rank %u on node %s: %.200s; it leaves within %.1f s, all save before and go on anew",
-             ev->rank, m->ranks[ev->rank].node, ev->save_wanted.why,
-             (double)ev->save_wanted.grace_ms / 1e3);
+    fsm_emit_event(
+        t, "preempted",
+        "rank %u on node %s: %.200s; it leaves within %.1f s, all save before and go on anew",
+        ev->rank, m->ranks[ev->rank].node, ev->save_wanted.why,
+        (double)ev->save_wanted.grace_ms / 1e3);
     go_elsewhere(t);
 }
 
@@ -365,7 +366,7 @@ void fsm_on_leaving(struct fsm_ctx *t)
     const bool ends = fsm_ends(m) && !m->ending.parks;
     if (!fsm_alive_rank(m, t->ev->rank) || ends || leaves_already(m))
         return;
-    fsm_tell(t, "preempted", "%.400s; all save before and go on anew", t->ev->leaving.why);
+    fsm_emit_event(t, "preempted", "%.400s; all save before and go on anew", t->ev->leaving.why);
     go_elsewhere(t);
 }
 

@@ -58,7 +58,7 @@ static void tell(struct fsm_ctx *t, uint64_t step, const char *what, const char 
     reason_mend(act->message);
 }
 
-void fsm_tell(struct fsm_ctx *t, const char *what, const char *format, ...)
+void fsm_emit_event(struct fsm_ctx *t, const char *what, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -66,7 +66,7 @@ void fsm_tell(struct fsm_ctx *t, const char *what, const char *format, ...)
     va_end(args);
 }
 
-void fsm_tell_of(struct fsm_ctx *t, uint64_t step, const char *what, const char *format, ...)
+void fsm_emit_event_of(struct fsm_ctx *t, uint64_t step, const char *what, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -452,12 +452,12 @@ void fsm_enter_idle(struct fsm_ctx *t, enum fsm_state to)
     if (to == FSM_SUCCEEDED || to == FSM_KILLED || to == FSM_STOPPED)
         fsm_set_reason(m, "%s", ""); /* the job waits for nothing any more */
     if (to == FSM_FAILED) {
-        fsm_tell(t, events[to], "%s", m->reason);
+        fsm_emit_event(t, events[to], "%s", m->reason);
     } else if (newest) {
-        fsm_tell(t, events[to], "the newest checkpoint is of step %llu",
-                 (unsigned long long)newest->step);
+        fsm_emit_event(t, events[to], "the newest checkpoint is of step %llu",
+                       (unsigned long long)newest->step);
     } else {
-        fsm_tell(t, events[to], "there is no checkpoint");
+        fsm_emit_event(t, events[to], "there is no checkpoint");
     }
     fsm_act(t, FSM_ACT_FORGET); /* what is left of it is in the store */
     fsm_act(t, FSM_ACT_SCHEDULE);

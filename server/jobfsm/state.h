@@ -8,10 +8,10 @@ struct fsm_action *fsm_act_on(struct fsm_ctx *t, enum fsm_action_kind kind, uint
                               uint32_t generation);
 void fsm_ask_store(struct fsm_ctx *t, enum fsm_task task, uint64_t step, uint32_t generation);
 /* Adds an event for people to the job's history, at the current step. */
-void fsm_tell(struct fsm_ctx *t, const char *what, const char *format, ...)
+void fsm_emit_event(struct fsm_ctx *t, const char *what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Like fsm_tell, for an explicit step. */
-void fsm_tell_of(struct fsm_ctx *t, uint64_t step, const char *what, const char *format, ...)
+/* Like fsm_emit_event, for an explicit step. */
+void fsm_emit_event_of(struct fsm_ctx *t, uint64_t step, const char *what, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void fsm_text(char *out, size_t capacity, const char *text); /* copies, cuts; NULL: "" */
 void fsm_set_reason(struct fsm *m, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -161,18 +161,18 @@ static Cairn__V1__WorkerUsage *render_usage(const Cairn__V1__WorkerUsage *usage)
 /* Adds what is measured of a worker. false: no memory. */
 static bool add_measured(const struct coord_job *job, uint32_t index, Cairn__V1__Worker *out)
 {
-    const struct coord_rank_report *told = coord_rank_report(job, index);
+    const struct coord_rank_report *report = coord_rank_report(job, index);
     const Cairn__V1__WorkerUsage *usage = coord_usage(job, index);
     const bool runs = fsm_alive_rank(&job->m, index);
-    if (runs && told && told->peak_flops > 0) {
+    if (runs && report && report->peak_flops > 0) {
         out->peak_flops__case = CAIRN__V1__WORKER__PEAK_FLOPS__PEAK_FLOPS;
-        out->peak_flops = told->peak_flops;
+        out->peak_flops = report->peak_flops;
     }
-    if (runs && told && told->counts) {
+    if (runs && report && report->counts) {
         out->sent__case = CAIRN__V1__WORKER__SENT__SENT_BYTES;
-        out->sent_bytes = told->sent_bytes;
+        out->sent_bytes = report->sent_bytes;
         out->received__case = CAIRN__V1__WORKER__RECEIVED__RECEIVED_BYTES;
-        out->received_bytes = told->received_bytes;
+        out->received_bytes = report->received_bytes;
     }
     out->usage = usage ? render_usage(usage) : NULL;
     return !usage || out->usage;

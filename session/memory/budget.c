@@ -95,7 +95,8 @@ enum session_lack session_lack_of(const struct session_demand *demands, uint32_t
     return lack;
 }
 
-void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, struct reason *out)
+void session_lack_describe(enum session_lack lack, size_t least, uint32_t workers,
+                           struct reason *out)
 {
     static const char *const kinds[] = { "", "copies at other nodes", "copies between checkpoints",
                                          "a checkpoint" };

@@ -86,7 +86,8 @@ void session_do_without(enum session_lack lack, struct session_demand *demand);
 size_t session_least(const struct session_demand *demands, uint32_t count, enum session_lack lack);
 /* Writes a sentence about `lack` (not NOTHING), given up last. least: what the demands of the lack
  * before it need. */
-void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, struct reason *out);
+void session_lack_describe(enum session_lack lack, size_t least, uint32_t workers,
+                           struct reason *out);
 
 /* Whether a job can begin. Copies at other nodes refuse nothing.
  * Errors: ST_CONFIG  the bound doesn't hold the rest: reason has the least that works */

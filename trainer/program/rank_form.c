@@ -54,7 +54,7 @@ enum status rank_join(struct rank *r)
     if (st != ST_OK)
         return st;
     if (r->signals != NULL) {
-        signals_tell(r->signals, r->session);
+        signals_set_session(r->signals, r->session);
     } else {
         st = signals_open(r->session, r->log, &r->signals);
     }
@@ -266,7 +266,7 @@ static enum status fit_memory(struct rank *r, struct session_ready *ready)
     struct session_demand *mine = &demands[r->assignment.rank];
     r->lack = session_lack_of(demands, size);
     if (r->lack != SESSION_LACK_NOTHING) {
-        session_lack_tell(r->lack, session_least(demands, size, r->lack - 1), size, &r->lacks);
+        session_lack_describe(r->lack, session_least(demands, size, r->lack - 1), size, &r->lacks);
         session_do_without(r->lack, mine);
         free(r->partners);
         r->partners = NULL;

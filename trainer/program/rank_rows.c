@@ -28,8 +28,8 @@ void rank_rows_begin(struct rank_rows *rows, uint64_t step)
         rows->known = step;
 }
 
-void rank_rows_tell(const struct rank_rows *rows, uint64_t metric_step, bool live,
-                    void (*tell)(void *arg, const struct session_row *row), void *arg)
+void rank_rows_each_lacking(const struct rank_rows *rows, uint64_t metric_step, bool live,
+                            void (*tell)(void *arg, const struct session_row *row), void *arg)
 {
     const uint64_t known = metric_step > rows->known ? metric_step : rows->known;
     for (uint64_t n = rows->first; (live || known > 0) && n < rows->count; n++) {

@@ -33,5 +33,5 @@ void rank_rows_begin(struct rank_rows *rows, uint64_t step);
  * what is known to it, by metric_step (0: that is not said) or by this process. Where nothing is
  * said at all: every row if `live`, else none.
  */
-void rank_rows_tell(const struct rank_rows *rows, uint64_t metric_step, bool live,
-                    void (*tell)(void *arg, const struct session_row *row), void *arg);
+void rank_rows_each_lacking(const struct rank_rows *rows, uint64_t metric_step, bool live,
+                            void (*tell)(void *arg, const struct session_row *row), void *arg);

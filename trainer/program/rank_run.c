@@ -88,7 +88,8 @@ static void tell_rows(struct rank *r)
 {
     rank_rows_begin(&r->rows, r->progress.step);
     if (r->assignment.rank == 0) {
-        rank_rows_tell(&r->rows, r->assignment.metric_step, rank_is_live(r), tell_row, r->session);
+        rank_rows_each_lacking(&r->rows, r->assignment.metric_step, rank_is_live(r), tell_row,
+                               r->session);
     }
 }
 
@@ -199,7 +200,7 @@ static enum status leave_generation(struct rank *r)
     }
     rank_stop_exchange(r, false);
     rank_disconnect(r);
-    signals_tell(r->signals, NULL);
+    signals_set_session(r->signals, NULL);
     if (r->assignment.spare) {
         LOG_INFO(r->log, "a spare, ready to take a seat");
     } else {

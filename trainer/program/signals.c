@@ -93,7 +93,7 @@ static void take_signal(struct signals *s)
     (void)pthread_mutex_unlock(&s->mutex);
 }
 
-void signals_tell(struct signals *signals, struct session *session)
+void signals_set_session(struct signals *signals, struct session *session)
 {
     struct signals *s = signals;
     (void)pthread_mutex_lock(&s->mutex);

@@ -25,12 +25,12 @@ struct session;
 
 /* Blocks the signals. Call it before any other thread is started: threads inherit the mask. */
 void signals_block(void);
-/* Starts the thread. log is borrowed until close, session until close or signals_tell. */
+/* Starts the thread. log is borrowed until close, session until close or signals_set_session. */
 MUST_CHECK enum status signals_open(struct session *session, const struct log *log,
                                     struct signals **out);
 /* Sets the session that is told from now on; NULL: none, for a while. Signals that no session was
  * told are then told, and that this process is to go, again. */
-void signals_tell(struct signals *signals, struct session *session);
+void signals_set_session(struct signals *signals, struct session *session);
 /* Sets whether SIGTERM ends the process at once from now on, since it has nothing to save. */
 void signals_leave_at_once(struct signals *signals, bool at_once);
 /* Sets the job's time of grace, once it is known. */

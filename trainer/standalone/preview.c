@@ -377,7 +377,7 @@ static enum status print_lack(const struct preview *p, const struct worst *worst
     struct reason text;
     if (worst->lack == SESSION_LACK_NOTHING)
         return ST_OK;
-    session_lack_tell(worst->lack, worst->least, worst->workers, &text);
+    session_lack_describe(worst->lack, worst->least, worst->workers, &text);
     return buf_printf(p->out, "note       %s\n", text.text);
 }
 

@@ -211,5 +211,5 @@ void plan_stage_find_parts(struct plan *plan);
 size_t plan_stage_gradients_end(const struct plan *plan);
 size_t plan_stage_last_final(const struct plan *plan);
 /* Calls on_final, which may be NULL, for the plan's parts of [first, end), from its end on. */
-void plan_stage_tell_final(const struct plan *plan, size_t first, size_t end,
-                           plan_final_fn on_final, void *arg);
+void plan_stage_notify_final(const struct plan *plan, size_t first, size_t end,
+                             plan_final_fn on_final, void *arg);

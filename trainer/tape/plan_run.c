@@ -53,7 +53,7 @@ static enum status run_gradients(struct plan *plan, const struct plan_call *call
         return plan_section_run(plan, call, all);
     }
     size_t final = plan->layout.stat_at; /* elements from here on are final */
-    plan_stage_tell_final(plan, final, plan->layout.count, on_final, arg);
+    plan_stage_notify_final(plan, final, plan->layout.count, on_final, arg);
     int end = plan->end;
     for (int n = end - 1; n >= plan->begin; n--) {
         const struct plan_node *node = &plan->nodes[n];
@@ -64,7 +64,7 @@ static enum status run_gradients(struct plan *plan, const struct plan_call *call
         if (st != ST_OK)
             return st;
         CHECK(node->final <= final);
-        plan_stage_tell_final(plan, node->final, final, on_final, arg);
+        plan_stage_notify_final(plan, node->final, final, on_final, arg);
         final = node->final;
         end = n;
     }

@@ -99,8 +99,8 @@ size_t plan_stage_last_final(const struct plan *plan)
     return is_empty(ties) ? plan->layout.stat_at : ties->first;
 }
 
-void plan_stage_tell_final(const struct plan *plan, size_t first, size_t end,
-                           plan_final_fn on_final, void *arg)
+void plan_stage_notify_final(const struct plan *plan, size_t first, size_t end,
+                             plan_final_fn on_final, void *arg)
 {
     if (on_final == NULL)
         return;

@@ -179,7 +179,7 @@ static struct coord_node *admit_agent(struct coord *coord, struct coord_conn *co
         reason_set(&reason,
                    "this coordinator is of version %s, the agent of node %s of version %.31s: "
                    "install the same on both",
-                   CAIRN_VERSION, hello->node, coord_version_said(hello->version));
+                   CAIRN_VERSION, hello->node, coord_version_text(hello->version));
         coord_hang_up(coord, conn, RPC_FAILED_PRECONDITION, reason.text);
         return NULL;
     }

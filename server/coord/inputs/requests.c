@@ -131,9 +131,9 @@ static enum status record_job(struct coord *coord, const struct coord_job *job, 
                                .state = state.data };
     if (st == ST_OK)
         st = journal_put_job(journal, &row);
-    struct reason told;
-    reason_set(&told, "%s%s%s", job->name, by ? ", by " : "", by ? by : "");
-    struct journal_event event = { .wall_ms = wall, .kind = "submitted", .message = told.text };
+    struct reason note;
+    reason_set(&note, "%s%s%s", job->name, by ? ", by " : "", by ? by : "");
+    struct journal_event event = { .wall_ms = wall, .kind = "submitted", .message = note.text };
     if (st == ST_OK)
         st = journal_put_event(journal, job->id, &event);
     if (st == ST_OK && key[0])
@@ -508,16 +508,16 @@ static void drop_agent(struct coord *coord, struct coord_node *node)
 /* Into the history of each job with workers there, once. */
 static void tell_forgotten(struct coord *coord, struct coord_node *node, const char *by)
 {
-    struct reason told;
+    struct reason note;
     size_t count;
     auto_free struct coord_rank **ranks = coord_ranks_of(coord, node, &count);
-    reason_set(&told, "node %s was forgotten, asked by %s", node->name, by ? by : "the user");
+    reason_set(&note, "node %s was forgotten, asked by %s", node->name, by ? by : "the user");
     for (size_t i = 0; i < count; i++) {
         bool known = ranks[i]->job->unreadable[0] != '\0';
         for (size_t k = 0; k < i && !known; k++)
             known = ranks[k]->job == ranks[i]->job;
         if (!known)
-            coord_note(coord, ranks[i]->job, "node", told.text);
+            coord_note(coord, ranks[i]->job, "node", note.text);
     }
 }
 
@@ -561,7 +561,7 @@ enum status coord_forget_node(struct coord *coord, const char *name, const char 
     suspicion_end(&node->suspicion);
     coord_node_moved(coord, node);
     /* Workers there are gone, for all that is known: their jobs go on in another generation. */
-    coord_tell_ranks(coord, node, FSM_EV_MISSING, NULL);
+    coord_apply_to_ranks(coord, node, FSM_EV_MISSING, NULL);
     coord_schedule(coord);
     return coord->failed;
 }

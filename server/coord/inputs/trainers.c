@@ -227,7 +227,7 @@ static bool version_fits(const struct coord_job *job, uint32_t at,
                          const Cairn__V1__TrainerHello *hello, struct fsm_fault *out)
 {
     const struct fsm_rank *nodes = job->m.ranks;
-    const char *said = coord_version_said(hello->version);
+    const char *said = coord_version_text(hello->version);
     uint32_t other = 0;
     out->rank = at;
     if (!coord_version_fits(hello->version)) {
@@ -281,7 +281,7 @@ static void trainer_hello(struct coord *coord, struct coord_conn *conn,
         coord->hello_at = coord_now(coord);
     rank->version_of = hello->generation;
     (void)snprintf(rank->version, sizeof(rank->version), "%.31s",
-                   coord_version_said(hello->version));
+                   coord_version_text(hello->version));
     struct coord_conn *old = rank->conn;
     if (old) {
         coord_detach(old);
@@ -421,7 +421,7 @@ static void apply_message(struct coord *coord, struct coord_conn *conn,
         message->progress->memory_every > 0 && !conn->spare)
         conn->job->copies.every = message->progress->memory_every;
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS && !conn->spare)
-        coord_take_told(conn->job, conn->rank, message->progress);
+        coord_note_rank_report(conn->job, conn->rank, message->progress);
     if (read_event(message, &event, &fault))
         (void)coord_apply(coord, conn->job, &event);
 }

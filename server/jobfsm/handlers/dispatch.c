@@ -159,7 +159,7 @@ static void on_node(struct fsm_ctx *t)
 
 static void on_note(struct fsm_ctx *t)
 {
-    fsm_tell(t, t->ev->note.what, "%s", t->ev->note.message);
+    fsm_emit_event(t, t->ev->note.what, "%s", t->ev->note.message);
 }
 
 /* Reports a fault. If it names no rank, its reporter is blamed. Three kinds blame nobody: failed
@@ -204,8 +204,8 @@ static void on_exited(struct fsm_ctx *t)
     rank->finished = finished;
     if (m->ending.to == FSM_RECOVERING && m->cause.kind == FSM_FAULT_HANG &&
         m->cause.rank == t->ev->rank) { /* its agent read its flight recorder */
-        fsm_tell(t, "culprit", "rank %u on node %s: %.440s", t->ev->rank, rank->node,
-                 exited->message);
+        fsm_emit_event(t, "culprit", "rank %u on node %s: %.440s", t->ev->rank, rank->node,
+                       exited->message);
     }
     if (fsm_ends(m) || (finished && exited->how != FSM_EXIT_SIGNAL))
         return;
@@ -275,19 +275,20 @@ static void on_agent(struct fsm_ctx *t)
     case FSM_AGENT_HEARD:
         fsm_rank_heard(t, t->ev->rank);
         if (was != FSM_AGENT_DOUBTED)
-            fsm_tell(t, "agent", "the agent of node %s is back", rank->node);
+            fsm_emit_event(t, "agent", "the agent of node %s is back", rank->node);
         return;
     case FSM_AGENT_DOUBTED:
         return;
     case FSM_AGENT_SILENT:
-        fsm_tell(t, "agent", "the agent of node %s is silent; the job runs on unsupervised%s%s",
-                 rank->node, saw[0] ? "; " : "", saw);
+        fsm_emit_event(t, "agent",
+                       "the agent of node %s is silent; the job runs on unsupervised%s%s",
+                       rank->node, saw[0] ? "; " : "", saw);
         return;
     case FSM_AGENT_CUT_OFF:
-        fsm_tell(t, "agent",
-                 "node %s is not heard, but others reach it: the coordinator's way to it is "
-                 "broken; %s",
-                 rank->node, saw);
+        fsm_emit_event(t, "agent",
+                       "node %s is not heard, but others reach it: the coordinator's way to it is "
+                       "broken; %s",
+                       rank->node, saw);
     }
 }
 
@@ -500,7 +501,7 @@ void fsm_abandon(struct fsm *m, int64_t wall, const char *by, struct fsm_actions
     out->count = 0;
     struct fsm_ctx t = { .m = m, .out = out, .wall = wall };
     m->gen = fsm_gen(m);
-    fsm_tell(&t, "kill", "asked by %s", fsm_asker(by));
+    fsm_emit_event(&t, "kill", "asked by %s", fsm_asker(by));
     if (fsm_alive(m))
         fsm_act(&t, FSM_ACT_GEN_END);
     for (uint32_t i = 0; i < m->count; i++)

@@ -67,8 +67,8 @@ void fsm_note_audited(struct fsm_ctx *t, uint64_t step)
     if (audit->told_at != 0 && t->now - audit->told_at < TELL_MS)
         return;
     audit->told_at = t->now;
-    fsm_tell(t, "audit-passed", "up to step %llu: what two workers computed is the same bits",
-             (unsigned long long)step);
+    fsm_emit_event(t, "audit-passed", "up to step %llu: what two workers computed is the same bits",
+                   (unsigned long long)step);
 }
 
 static void drop_saves(struct fsm_ctx *t)

@@ -10,13 +10,14 @@
 /* Tells of a process that SIGKILL, ordered long ago, doesn't end though its agent is there: it is
  * in the kernel, which waits for a device. It won't run a single instruction of its own any
  * more. */
-static void tell_undying(struct fsm_ctx *t, uint32_t index)
+static void emit_unkillable(struct fsm_ctx *t, uint32_t index)
 {
     const struct fsm_rank *rank = &t->m->ranks[index];
-    fsm_tell(t, "undying",
-             "rank %u on node %s, slot %u, process %u: SIGKILL doesn't end it; its slot takes "
-             "no worker until it is gone",
-             index, rank->node, rank->slot, rank->pid);
+    fsm_emit_event(
+        t, "undying",
+        "rank %u on node %s, slot %u, process %u: SIGKILL doesn't end it; its slot takes "
+        "no worker until it is gone",
+        index, rank->node, rank->slot, rank->pid);
     struct fsm_action *act = fsm_act(t, FSM_ACT_CLOSE);
     act->rank = index;
     fsm_text(act->message, LIMIT_REASON, "this generation has ended");
@@ -57,7 +58,7 @@ void fsm_watch_ending(struct fsm_ctx *t)
         } else if (lost || undying) {
             fsm_count_as_gone(t, i);
             if (!lost)
-                tell_undying(t, i);
+                emit_unkillable(t, i);
         }
         if (lost)
             fsm_node_was_lost(t, i);
@@ -89,8 +90,9 @@ void fsm_watch_kept(struct fsm_ctx *t)
     if (awaits && m->ending.kept_until < t->now + FSM_KEEP_MS)
         m->ending.kept_until = t->now + FSM_KEEP_MS; /* nobody looks for slots before */
     if (t->now >= m->ending.kept_until) {
-        fsm_tell(t, "kept", "the next generation did not begin within %d s: all start anew%s%s",
-                 FSM_KEEP_MS / 1000, m->reason[0] ? "; " : "", m->reason);
+        fsm_emit_event(t, "kept",
+                       "the next generation did not begin within %d s: all start anew%s%s",
+                       FSM_KEEP_MS / 1000, m->reason[0] ? "; " : "", m->reason);
         bool asked = m->intent == FSM_INTENT_PAUSE || m->intent == FSM_INTENT_DRAIN;
         fsm_end_generation(t, asked ? fsm_intended(m->intent) : FSM_RECOVERING, false);
         return;

@@ -39,20 +39,21 @@ static void print_stages(const struct fsm *m, char out[STAGES_BYTES])
     }
 }
 
-static void tell_forming(struct fsm_ctx *t, uint32_t kept, const struct fsm_ckpt *ckpt)
+static void emit_forming(struct fsm_ctx *t, uint32_t kept, const struct fsm_ckpt *ckpt)
 {
     const struct fsm *m = t->m;
     char stages[STAGES_BYTES];
     print_stages(m, stages);
     if (kept > 0) {
-        fsm_tell(t, "forming", "generation %u with %u workers%s, %u of them go on", m->generation,
-                 m->size, stages, kept);
+        fsm_emit_event(t, "forming", "generation %u with %u workers%s, %u of them go on",
+                       m->generation, m->size, stages, kept);
     } else if (ckpt) {
-        fsm_tell(t, "forming", "generation %u with %u workers%s, from the checkpoint of step %llu",
-                 m->generation, m->size, stages, (unsigned long long)ckpt->step);
+        fsm_emit_event(t, "forming",
+                       "generation %u with %u workers%s, from the checkpoint of step %llu",
+                       m->generation, m->size, stages, (unsigned long long)ckpt->step);
     } else {
-        fsm_tell(t, "forming", "generation %u with %u workers%s, from the beginning", m->generation,
-                 m->size, stages);
+        fsm_emit_event(t, "forming", "generation %u with %u workers%s, from the beginning",
+                       m->generation, m->size, stages);
     }
 }
 
@@ -114,7 +115,7 @@ static void form_generation(struct fsm_ctx *t)
         m->ranks[i].counter_at = t->now;
     }
     fsm_act(t, FSM_ACT_GEN_BEGIN);
-    tell_forming(t, kept, ckpt);
+    emit_forming(t, kept, ckpt);
     fsm_act(t, FSM_ACT_START);
 }
 
@@ -177,7 +178,7 @@ static void give_up_store(struct fsm_ctx *t)
     struct fsm *m = t->m;
     fsm_text(m->cause.message, sizeof(m->cause.message), t->ev->answer.message);
     m->cause.kind = FSM_FAULT_USER;
-    fsm_tell(t, "fault", "%s", t->ev->answer.message);
+    fsm_emit_event(t, "fault", "%s", t->ev->answer.message);
     fsm_set_reason(m, "%s", t->ev->answer.message);
     if (fsm_holds(m)) {
         fsm_end_generation(t, FSM_FAILED, false);
@@ -243,7 +244,7 @@ static void send_assignments(struct fsm_ctx *t)
 
 /* Tells a rank what became of saves while it, or the coordinator, was away, and which are
  * announced. */
-static void tell_saves(struct fsm_ctx *t, uint32_t rank)
+static void emit_saves(struct fsm_ctx *t, uint32_t rank)
 {
     struct fsm *m = t->m;
     for (int i = 0; i < FSM_SAVES_MAX; i++) {
@@ -322,7 +323,7 @@ void fsm_on_hello(struct fsm_ctx *t)
     } else {
         send_assignments(t);
     }
-    tell_saves(t, t->ev->rank);
+    emit_saves(t, t->ev->rank);
 }
 
 void fsm_enter_running(struct fsm_ctx *t)
@@ -345,8 +346,8 @@ void fsm_enter_running(struct fsm_ctx *t)
     fsm_audit_begin(m);
     m->read_back.in_vain = 0;
     fsm_set_reason(m, "%s", "");
-    fsm_tell(t, "running", "generation %u runs after %.1f s", m->generation,
-             (double)(t->now - m->started_at) / 1000.0);
+    fsm_emit_event(t, "running", "generation %u runs after %.1f s", m->generation,
+                   (double)(t->now - m->started_at) / 1000.0);
     if (m->intent != FSM_INTENT_NONE) { /* the generation before failed before it had saved */
         fsm_move(m, FSM_SAVING);
         fsm_announce_from(t, m->replay_until, true);
@@ -408,7 +409,7 @@ void fsm_on_ready(struct fsm_ctx *t)
     }
     const char *differ = ready->pins_differ ? ready->pins_differ : ready->data_differ;
     if (differ)
-        fsm_tell(t, "pins", "rank %u: %s (exactness: relaxed)", t->ev->rank, differ);
+        fsm_emit_event(t, "pins", "rank %u: %s (exactness: relaxed)", t->ev->rank, differ);
     if (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch)
         m->dirty = true;
     m->total_steps = ready->total_steps;

@@ -273,7 +273,7 @@ static void replace(struct fsm_ctx *t, const struct speeds *speeds, uint32_t slo
     remember(m, speeds);
     m->balance.due = true;
     m->balance.moved_at = m->balance.replaced_at = t->now;
-    fsm_tell(t, "slow", "%s: %.400s", how, why);
+    fsm_emit_event(t, "slow", "%s: %.400s", how, why);
     fsm_set_reason(m, "%s: %.400s", how, why);
     fsm_act(t, FSM_ACT_BLAME)->rank = slow;
     fsm_park_but(t, slow);
@@ -399,10 +399,10 @@ static void tell(struct fsm_ctx *t, const struct speeds *speeds)
     (void)print_lanes(m, lanes, sizeof(lanes));
     if (slow != FSM_ALL_RANKS) {
         describe_slow(m, speeds, slow, why);
-        fsm_tell_of(t, m->step_max, "lanes-moved", "lanes by rank: %s; %.300s", lanes, why);
+        fsm_emit_event_of(t, m->step_max, "lanes-moved", "lanes by rank: %s; %.300s", lanes, why);
     } else {
-        fsm_tell_of(t, m->step_max, "lanes-moved",
-                    "lanes by rank: %s, so that all take equally long", lanes);
+        fsm_emit_event_of(t, m->step_max, "lanes-moved",
+                          "lanes by rank: %s, so that all take equally long", lanes);
     }
 }
 

@@ -105,8 +105,9 @@ static void note_finite(struct fsm_ctx *t, uint64_t step)
         return;
     m->numeric.seen = false;
     m->dirty = true;
-    fsm_tell_of(t, m->numeric.step, "numeric", "step %llu is finite, computed again%s%s",
-                (unsigned long long)m->numeric.step, node[0] ? ": suspected is node " : "", node);
+    fsm_emit_event_of(t, m->numeric.step, "numeric", "step %llu is finite, computed again%s%s",
+                      (unsigned long long)m->numeric.step, node[0] ? ": suspected is node " : "",
+                      node);
     while (there < m->size && strcmp(m->ranks[there].node, node) != 0)
         there++;
     if (there < m->size)

@@ -15,9 +15,9 @@ const char *fsm_asker(const char *by)
 }
 
 /* Adds the request to the job's history, before what comes of it. */
-static void tell_asked(struct fsm_ctx *t, const char *what)
+static void emit_asked(struct fsm_ctx *t, const char *what)
 {
-    fsm_tell(t, what, "asked by %s", fsm_asker(t->ev->by));
+    fsm_emit_event(t, what, "asked by %s", fsm_asker(t->ev->by));
 }
 
 /* True if the request changes where the job goes: repeating it is not worth telling. */
@@ -102,12 +102,12 @@ static enum status ask_kill(struct fsm_ctx *t)
     if (fsm_state_final(m->state))
         return ST_REFUSED;
     if (!fsm_alive(m)) {
-        tell_asked(t, "kill");
+        emit_asked(t, "kill");
         fsm_enter_idle(t, FSM_KILLED);
         return ST_OK;
     }
     if (m->ending.to != FSM_KILLED) {
-        tell_asked(t, "kill");
+        emit_asked(t, "kill");
         fsm_end_generation(t, FSM_KILLED, false);
     }
     return ST_OK;
@@ -117,7 +117,7 @@ static enum status ask_save(struct fsm_ctx *t)
 {
     if (t->m->state != FSM_RUNNING)
         return ST_REFUSED;
-    tell_asked(t, "save");
+    emit_asked(t, "save");
     fsm_announce(t, false);
     return ST_OK;
 }
@@ -138,7 +138,7 @@ static enum status ask_resume(struct fsm_ctx *t)
     m->retry_at = 0;
     m->probed = false; /* the store may have been changed meanwhile */
     fsm_set_reason(m, "%s", "");
-    tell_asked(t, "resumed");
+    emit_asked(t, "resumed");
     fsm_act(t, FSM_ACT_SCHEDULE);
     return ST_OK;
 }
@@ -146,14 +146,14 @@ static enum status ask_resume(struct fsm_ctx *t)
 static enum status ask_pause(struct fsm_ctx *t)
 {
     if (is_news(t->m, FSM_INTENT_PAUSE, FSM_PAUSED))
-        tell_asked(t, "pause");
+        emit_asked(t, "pause");
     return ask_to_leave(t, FSM_INTENT_PAUSE, FSM_PAUSED);
 }
 
 static enum status ask_stop(struct fsm_ctx *t)
 {
     if (is_news(t->m, FSM_INTENT_STOP, FSM_STOPPED))
-        tell_asked(t, "stop");
+        emit_asked(t, "stop");
     return ask_to_leave(t, FSM_INTENT_STOP, FSM_STOPPED);
 }
 
@@ -176,7 +176,7 @@ static enum status ask_drain(struct fsm_ctx *t)
         to == FSM_PAUSED || to == FSM_STOPPED)
         return ST_OK;
     if (is_news(m, FSM_INTENT_DRAIN, FSM_QUEUED))
-        fsm_tell(t, "down", "the coordinator goes down, asked by %s", fsm_asker(t->ev->by));
+        fsm_emit_event(t, "down", "the coordinator goes down, asked by %s", fsm_asker(t->ev->by));
     return ask_to_leave(t, FSM_INTENT_DRAIN, FSM_QUEUED);
 }
 
@@ -189,9 +189,10 @@ static enum status ask_drain_now(struct fsm_ctx *t)
         return ST_OK;
     bool unsaved = !fsm_ends(m) && m->intent == FSM_INTENT_STOP;
     if (unsaved) {
-        fsm_tell(t, "recovering",
-                 "the coordinator goes down before the job has saved: when it is up again, the "
-                 "job saves what was trained, then it stops");
+        fsm_emit_event(
+            t, "recovering",
+            "the coordinator goes down before the job has saved: when it is up again, the "
+            "job saves what was trained, then it stops");
     }
     fsm_end_generation(t, unsaved ? FSM_RECOVERING : drained_state(m), false);
     return ST_OK;
@@ -220,8 +221,8 @@ static enum status ask_remove_ckpt(struct fsm_ctx *t)
         if (fsm_is_parent(m, ckpt) || fsm_is_base(m, ckpt))
             return ST_REFUSED;
         fsm_remove_ckpt(t, ckpt);
-        fsm_tell(t, "removed", "the checkpoint of step %llu, asked by %s",
-                 (unsigned long long)ckpt->step, fsm_asker(t->ev->by));
+        fsm_emit_event(t, "removed", "the checkpoint of step %llu, asked by %s",
+                       (unsigned long long)ckpt->step, fsm_asker(t->ev->by));
         return ST_OK;
     }
     return ST_NOT_FOUND;
@@ -248,8 +249,9 @@ static enum status ask_set(struct fsm_ctx *t)
         return ST_REFUSED;
     if (asked == m->config.ranks)
         return ST_OK;
-    fsm_tell(t, "set", "%u workers from now on, not %u%s; asked by %s", asked, m->config.ranks,
-             t->ev->set.evens ? ", with even shares" : "", fsm_asker(t->ev->by));
+    fsm_emit_event(t, "set", "%u workers from now on, not %u%s; asked by %s", asked,
+                   m->config.ranks, t->ev->set.evens ? ", with even shares" : "",
+                   fsm_asker(t->ev->by));
     m->config.ranks = asked;
     if (m->config.min_follows)
         m->config.min = asked;

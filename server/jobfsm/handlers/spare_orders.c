@@ -61,7 +61,8 @@ void fsm_on_spare(struct fsm_ctx *t)
     fsm_text(m->ranks[at].node, sizeof(m->ranks[at].node), placed->nodes[0]);
     m->spares.moves++;
     m->dirty = true;
-    fsm_tell(t, "spare", "worker %u starts on node %s, to take a seat", number, m->ranks[at].node);
+    fsm_emit_event(t, "spare", "worker %u starts on node %s, to take a seat", number,
+                   m->ranks[at].node);
     fsm_act(t, FSM_ACT_START)->rank = at;
 }
 
@@ -87,8 +88,8 @@ static void fail_spare(struct fsm_ctx *t, uint32_t index, const char *why)
         return;
     if (spare->parked && t->now - t->m->spares.ready_at >= READY_STREAK_MS)
         t->m->spares.failures = 0;
-    fsm_tell(t, "spare", "worker %u on node %s, without a seat: %.350s", spare->number, spare->node,
-             why);
+    fsm_emit_event(t, "spare", "worker %u on node %s, without a seat: %.350s", spare->number,
+                   spare->node, why);
     back_off(t);
 }
 
@@ -153,8 +154,8 @@ static void on_parked(struct fsm_ctx *t, struct fsm_rank *spare)
     spare->parked = true;
     t->m->spares.ready_at = t->now;
     t->m->dirty = true;
-    fsm_tell(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
-             spare->node);
+    fsm_emit_event(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
+                   spare->node);
     if (t->m->state == FSM_RECOVERING && !fsm_ends(t->m)) /* the job may have waited for this one */
         fsm_act(t, FSM_ACT_SCHEDULE);
 }

@@ -200,7 +200,7 @@ static void extras_go_before_the_bound(void **unused)
             assert_true(i >= 2 || demand.bytes_max == below);
         }
     }
-    session_lack_tell(SESSION_LACK_PEERS, 3 * MIB / 2, 3, &reason);
+    session_lack_describe(SESSION_LACK_PEERS, 3 * MIB / 2, 3, &reason);
     assert_string_equal(reason.text, "with 3 workers one needs 1.5 MiB of checkpoint.memory for "
                                      "copies at other nodes: there are none");
 }

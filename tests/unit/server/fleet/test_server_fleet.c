@@ -125,20 +125,20 @@ static void who_is_left_out_is_told_with_the_time_that_is_left(void **state)
     struct exclusion_list l = { .count = 0 };
     struct reason told;
     (void)state;
-    exclusion_tell(&l, 0, &told);
+    exclusion_describe(&l, 0, &told);
     assert_string_equal(told.text, "");
     assert_true(exclusion_add(&l, "a", EXCLUSION_PINS, 0, 0));
     assert_true(exclusion_add(&l, "b", EXCLUSION_FAILED, 0, 0));
-    exclusion_tell(&l, 90000, &told);
+    exclusion_describe(&l, 90000, &told);
     assert_string_equal(told.text, "a for 59 min (its pins differ), b for 9 min (it failed there)");
-    exclusion_tell(&l, EXCLUSION_FAILED_MS, &told);
+    exclusion_describe(&l, EXCLUSION_FAILED_MS, &told);
     assert_string_equal(told.text, "a for 50 min (its pins differ)");
     for (int i = 0; i < 100; i++) {
         char name[LIMIT_NAME];
         (void)snprintf(name, sizeof(name), "%0100d", i);
         assert_true(exclusion_add(&l, name, EXCLUSION_SLOW, 0, 0));
     }
-    exclusion_tell(&l, 1, &told);
+    exclusion_describe(&l, 1, &told);
     assert_non_null(strstr(told.text, ", and 99 more"));
     exclusion_release(&l);
 }

@@ -23,7 +23,7 @@ static void take(void *arg, const struct session_row *row)
 static struct told tell(const struct rank_rows *rows, uint64_t metric_step, bool live)
 {
     struct told told = { 0 };
-    rank_rows_tell(rows, metric_step, live, take, &told);
+    rank_rows_each_lacking(rows, metric_step, live, take, &told);
     return told;
 }
 
