@@ -176,8 +176,8 @@ struct session_demand session_demand_of(const struct session_ready *ready)
                                     .state_bytes = (size_t)ready->state_bytes,
                                     .object = ready->object,
                                     .peers = ready->peers,
-                                    .wards = ready->wards,
-                                    .ward_bytes = ready->ward_bytes_max,
+                                    .peer_copies = ready->peer_copies,
+                                    .peer_copy_bytes = ready->peer_copy_bytes_max,
                                     .bytes_max = ready->memory_bytes_max };
 }
 

@@ -197,11 +197,11 @@ struct session_ready {
     uint32_t threads;                   /* encoder threads beside the saver */
     bool differs;                       /* saves may be differences to an earlier one */
     bool object;                        /* the store is S3 */
-    bool peers;     /* copies go to another node, by a thread that calls session_keep_newest */
-    uint32_t wards; /* number of ranks whose copies come from other nodes */
-    size_t ward_bytes_max;     /* as snapshot_bytes_max, of that rank of the job that has most */
-    size_t snapshot_bytes_max; /* most bytes that a snapshot of this rank copies */
-    double step_flops;         /* operations of a step of the job; 0: not said */
+    bool peers; /* copies go to another node, by a thread that calls session_keep_newest */
+    uint32_t peer_copies;       /* number of ranks whose copies come from other nodes */
+    size_t peer_copy_bytes_max; /* as snapshot_bytes_max, of that rank of the job that has most */
+    size_t snapshot_bytes_max;  /* most bytes that a snapshot of this rank copies */
+    double step_flops;          /* operations of a step of the job; 0: not said */
     double peak_flops;       /* operations a second that this rank could do at most; 0: not known */
     size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
 };

@@ -28,7 +28,7 @@ static int files_least(const struct session_demand *demand)
 static size_t bytes_of(const struct session_demand *demand, int files, uint32_t threads)
 {
     return (size_t)files * copy_file_bytes(demand->share_bytes) +
-           2 * (size_t)demand->wards * copy_file_bytes(demand->ward_bytes) +
+           2 * (size_t)demand->peer_copies * copy_file_bytes(demand->peer_copy_bytes) +
            writer_bytes(demand, threads);
 }
 
@@ -37,9 +37,9 @@ enum status session_budget(const struct session_demand *demand, struct session_b
     const int most = files_least(demand) + 1;
     struct session_budget budget = {
         .files = files_least(demand),
-        .ward_files = 2 * (int)demand->wards,
+        .peer_copy_files = 2 * (int)demand->peer_copies,
         .file_bytes = copy_file_bytes(demand->share_bytes),
-        .ward_file_bytes = copy_file_bytes(demand->ward_bytes),
+        .peer_copy_file_bytes = copy_file_bytes(demand->peer_copy_bytes),
     };
     budget.least = bytes_of(demand, budget.files, 0);
     if (demand->bytes_max != 0 && budget.least > demand->bytes_max) {
@@ -64,7 +64,7 @@ void session_do_without(enum session_lack lack, struct session_demand *demand)
 {
     if (lack >= SESSION_LACK_PEERS) {
         demand->peers = false;
-        demand->wards = 0;
+        demand->peer_copies = 0;
     }
     if (lack >= SESSION_LACK_EVERY)
         demand->every = false;

@@ -27,27 +27,27 @@ struct session_demand {
     bool differs;       /* checkpoints are differences: their base is read */
     bool object;        /* the store is S3: parts on their way and blocks read ahead take memory */
     bool peers;         /* copies go to another node */
-    uint32_t wards;     /* ranks whose copies come from there: two files for each */
-    size_t ward_bytes;  /* as share_bytes, of that rank of the job that has most */
-    size_t bytes_max;   /* hard bound; 0: none */
+    uint32_t peer_copies;   /* ranks whose copies come from there: two files for each */
+    size_t peer_copy_bytes; /* as share_bytes, of that rank of the job that has most */
+    size_t bytes_max;       /* hard bound; 0: none */
 };
 
 struct session_budget {
-    int files;              /* two, three with `every`; two more with `peers`; fewer: see below */
-    int ward_files;         /* beside them, for what comes from other nodes */
-    uint32_t threads;       /* at most those asked for; 0: the saver encodes */
-    size_t file_bytes;      /* of one copy file of its own */
-    size_t ward_file_bytes; /* of one for a ward's copy, at most */
-    size_t writer_bytes;    /* of all that encodes and writes */
-    size_t bytes;           /* of all, at most */
-    size_t least;           /* the bound below which nothing can be saved */
+    int files;           /* two, three with `every`; two more with `peers`; fewer: see below */
+    int peer_copy_files; /* beside them, for what comes from other nodes */
+    uint32_t threads;    /* at most those asked for; 0: the saver encodes */
+    size_t file_bytes;   /* of one copy file of its own */
+    size_t peer_copy_file_bytes; /* of one for a peer's copy, at most */
+    size_t writer_bytes;         /* of all that encodes and writes */
+    size_t bytes;                /* of all, at most */
+    size_t least;                /* the bound below which nothing can be saved */
 };
 
 /* Returns the bytes that a worker's copy files take on its node. */
 static inline uint64_t session_budget_copies(const struct session_budget *budget)
 {
     return (uint64_t)budget->files * (uint64_t)budget->file_bytes +
-           (uint64_t)budget->ward_files * (uint64_t)budget->ward_file_bytes;
+           (uint64_t)budget->peer_copy_files * (uint64_t)budget->peer_copy_file_bytes;
 }
 
 /*

@@ -467,7 +467,7 @@ def test_a_lost_node_takes_no_step_with_it_though_nobody_comes_in_its_place(sets
 
 
 def test_a_lost_worker_leaves_no_memory_for_peers_copies_and_the_job_goes_on(quiet_large):
-    """Of three on two nodes one has two wards, and all have larger shares than four had."""
+    """Of three on two nodes one holds two peers, and all have larger shares than four had."""
     faults = "trainer.backward,rank=3,step=7,generation=1:kill;trainer.update,generation=2:wait"
     sets = {**LARGE, **AT_A_PEER, "workers__count": 4, "workers__min": 3, "checkpoint__memory": "52 MiB"}
     with Home(faults=faults, slots=2) as home, node(home, 2):

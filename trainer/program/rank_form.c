@@ -9,8 +9,8 @@
 #include "trainer/loop/step.h"
 #include "trainer/program/rank_parts.h"
 #include "trainer/state/copy_interval.h"
+#include "trainer/state/copy_peers.h"
 #include "trainer/state/copy_restore.h"
-#include "trainer/state/partners.h"
 #include "trainer/state/state.h"
 #include "trainer/worker/agree.h"
 
@@ -202,14 +202,14 @@ static enum ckpt_level level_of(enum jobspec_level level)
 
 /* Chooses the node that holds each rank's copies, if the job wants them elsewhere and there is
  * one. */
-static enum status choose_partners(struct rank *r)
+static enum status choose_copy_peers(struct rank *r)
 {
     if (r->job->checkpoint.peers == 0 || r->assignment.nodes == NULL)
         return ST_OK;
-    auto_free uint32_t *partners = calloc(r->assignment.size, sizeof(*partners));
-    if (partners == NULL)
+    auto_free uint32_t *copy_peers = calloc(r->assignment.size, sizeof(*copy_peers));
+    if (copy_peers == NULL)
         return ST_NO_MEMORY;
-    enum status st = partners_choose(r->assignment.nodes, r->assignment.size, partners);
+    enum status st = copy_peers_choose(r->assignment.nodes, r->assignment.size, copy_peers);
     if (st == ST_NOT_FOUND) {
         if (r->assignment.rank == 0) {
             LOG_WARN(r->log, "checkpoint.peers: all workers are on node %s, no copy goes elsewhere",
@@ -218,15 +218,15 @@ static enum status choose_partners(struct rank *r)
         return ST_OK;
     }
     if (st == ST_OK) {
-        r->partners = partners;
-        partners = NULL;
+        r->copy_peers = copy_peers;
+        copy_peers = NULL;
     }
     return st;
 }
 
 /* Gathers what each rank keeps in memory, with all ranks. Stages of a pipeline differ in size, and
- * the ranks that hold copies change with every generation, so each expects wards of the largest
- * size. */
+ * the ranks that hold copies change with every generation, so each expects peer copies of the
+ * largest size. */
 static enum status gather_demands(struct rank *r, const struct session_ready *ready,
                                   struct session_demand *out)
 {
@@ -237,15 +237,16 @@ static enum status gather_demands(struct rank *r, const struct session_ready *re
         reason_set(&r->reason, "agreeing how large copies in memory are: %s", status_string(st));
         return st;
     }
-    r->ward_bytes = 0;
+    r->peer_copy_bytes = 0;
     for (uint32_t i = 0; i < size; i++)
-        r->ward_bytes = all[i].word[0] > r->ward_bytes ? (size_t)all[i].word[0] : r->ward_bytes;
+        r->peer_copy_bytes =
+            all[i].word[0] > r->peer_copy_bytes ? (size_t)all[i].word[0] : r->peer_copy_bytes;
     for (uint32_t i = 0; i < size; i++) {
         out[i] = session_demand_of(ready);
         out[i].share_bytes = (size_t)all[i].word[0];
         out[i].every = r->job->checkpoint.memory_every > 0;
-        out[i].wards = r->partners != NULL ? partners_wards(r->partners, size, i) : 0;
-        out[i].ward_bytes = r->ward_bytes;
+        out[i].peer_copies = r->copy_peers != NULL ? copy_peers_count(r->copy_peers, size, i) : 0;
+        out[i].peer_copy_bytes = r->peer_copy_bytes;
     }
     return ST_OK;
 }
@@ -268,14 +269,14 @@ static enum status fit_memory(struct rank *r, struct session_ready *ready)
     if (r->lack != SESSION_LACK_NOTHING) {
         session_lack_describe(r->lack, session_least(demands, size, r->lack - 1), size, &r->lacks);
         session_do_without(r->lack, mine);
-        free(r->partners);
-        r->partners = NULL;
+        free(r->copy_peers);
+        r->copy_peers = NULL;
         if (r->assignment.rank == 0)
             LOG_WARN(r->log, "%s", r->lacks.text);
     }
     ready->peers = mine->peers;
-    ready->wards = mine->wards;
-    ready->ward_bytes_max = mine->ward_bytes;
+    ready->peer_copies = mine->peer_copies;
+    ready->peer_copy_bytes_max = mine->peer_copy_bytes;
     ready->memory_bytes_max = mine->bytes_max;
     return ST_OK;
 }
@@ -285,13 +286,13 @@ void rank_start_exchange(struct rank *r)
 {
     const struct copy_exchange_options options = { .session = r->session,
                                                    .assignment = &r->assignment,
-                                                   .partners = r->partners,
+                                                   .copy_peers = r->copy_peers,
                                                    .copies = r->options->copies,
-                                                   .ward_bytes = r->ward_bytes,
+                                                   .peer_copy_bytes = r->peer_copy_bytes,
                                                    .secret = rank_token(r),
                                                    .log = r->log };
     enum status st = ST_NOT_FOUND;
-    if (r->partners == NULL)
+    if (r->copy_peers == NULL)
         return;
     if (r->options->copies != NULL)
         st = copy_exchange_open(&options, &r->exchange);
@@ -383,7 +384,7 @@ enum status rank_get_ready(struct rank *r)
     if (st == ST_OK)
         st = state_allow_saves(r->worker);
     if (st == ST_OK)
-        st = choose_partners(r);
+        st = choose_copy_peers(r);
     if (st != ST_OK)
         return st;
     const struct settings *s = &r->worker->settings;
@@ -400,7 +401,7 @@ enum status rank_get_ready(struct rank *r)
                                    .threads = (uint32_t)r->job->checkpoint.threads,
                                    .differs = r->job->checkpoint.delta,
                                    .object = ckpt_store_is_object(r->job->checkpoint.store),
-                                   .peers = r->partners != NULL,
+                                   .peers = r->copy_peers != NULL,
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
     st = state_share_bytes(r->worker, &ready.snapshot_bytes_max, &r->reason);
     if (st == ST_OK)

@@ -92,8 +92,8 @@ struct rank {
     struct session *session;
     struct session_assignment assignment;
     struct stage_plan stages; /* the assignment's */
-    uint32_t *partners;       /* trainer/state/partners.h; NULL: no copies go to other nodes */
-    size_t ward_bytes;        /* with partners: of the largest share of any rank */
+    uint32_t *copy_peers;     /* trainer/state/copy_peers.h; NULL: no copies go to other nodes */
+    size_t peer_copy_bytes;   /* with copy_peers: of the largest share of any rank */
     struct copy_exchange *exchange;
     struct buf pins;
     bool adapts_copy_interval; /* how often they are taken follows from what they cost */

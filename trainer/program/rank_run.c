@@ -17,8 +17,8 @@ static void forget_copies(const struct rank *r)
 {
     const char *dir = r->options->copies;
     copy_folder_forget(dir, r->assignment.generation, r->assignment.rank);
-    for (uint32_t w = 0; r->partners != NULL && w < r->assignment.size; w++) {
-        if (r->partners[w] == r->assignment.rank)
+    for (uint32_t w = 0; r->copy_peers != NULL && w < r->assignment.size; w++) {
+        if (r->copy_peers[w] == r->assignment.rank)
             copy_folder_forget(dir, r->assignment.generation, w);
     }
 }
@@ -218,8 +218,8 @@ static enum status leave_generation(struct rank *r)
     r->session = NULL;
     trainer_link_free(r->link);
     r->link = NULL;
-    free(r->partners);
-    r->partners = NULL;
+    free(r->copy_peers);
+    r->copy_peers = NULL;
     buf_release(&r->pins);
     buf_init(&r->pins, WORKER_PINS_MAX);
     memset(&r->assignment, 0, sizeof(r->assignment));
@@ -323,7 +323,7 @@ static void release_rank(struct rank *r, int code)
     worker_close(r->worker);
     ckpt_store_free(r->store);
     buf_release(&r->pins);
-    free(r->partners);
+    free(r->copy_peers);
     free(r->job);
     free(r->job_text);
     flight_close(r->flight);

@@ -312,8 +312,8 @@ static struct session_demand demand_of(const struct preview *p, uint32_t workers
                                     .state_bytes = share_bytes(p, 1),
                                     .object = ckpt_store_is_object(job->checkpoint.store),
                                     .peers = peers && most > 0,
-                                    .wards = peers ? (most + rest - 1) / rest : 0,
-                                    .ward_bytes = share,
+                                    .peer_copies = peers ? (most + rest - 1) / rest : 0,
+                                    .peer_copy_bytes = share,
                                     .bytes_max = (size_t)job->checkpoint.memory_bytes };
 }
 
@@ -324,8 +324,8 @@ static enum status print_budget(const struct preview *p, const struct session_de
         p->out,
         "saving     at most %.1f MiB of host memory per worker: %d x %.1f for "
         "snapshots%s, %.1f for %u encoder threads%s%s",
-        (double)budget->bytes / MIB, budget->files + budget->ward_files,
-        (double)budget->file_bytes / MIB, budget->ward_files > 0 ? " and a peer's copies" : "",
+        (double)budget->bytes / MIB, budget->files + budget->peer_copy_files,
+        (double)budget->file_bytes / MIB, budget->peer_copy_files > 0 ? " and a peer's copies" : "",
         (double)budget->writer_bytes / MIB, budget->threads,
         demand->differs ? ", reading what differences are made to" : "",
         demand->object ? ", parts on their way to S3" : "");

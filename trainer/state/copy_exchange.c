@@ -5,8 +5,8 @@
  *   agree                  all name their newest copy; the oldest of these steps is this round's
  *   run_round              all offer their copy of that step: its sizes and its seal
  *   exchange_copies
- *       prepare_wards      files for the copies that will come
- *       transfer           the copies go to the partners, CHUNK bytes of each at a time
+ *       prepare_files      files for the copies that will come
+ *       transfer           the copies go to the copy peers, CHUNK bytes of each at a time
  *       accept_copies      each rank checks what it received, and seals it
  *                          all say whether everything came complete; if so, the round counts
  *   pause_rounds
@@ -17,8 +17,8 @@
  * Invariants
  *  1. Every rank makes the same calls of the communicator: what decides about them (steps, sizes,
  *     whether one has no copy) is known to all first.
- *  2. `last` and the wards' files other than `turn` hold the newest round that counts; they change
- *     only when a later one does.
+ *  2. `last` and the peer copies' files other than `turn` hold the newest round that counts; they
+ *     change only when a later one does.
  *  3. `comm` and `done` are under the mutex, for the closing thread, which sets `leaves` once.
  *     All else belongs to the thread.
  */
@@ -35,7 +35,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
-#include "trainer/state/partners.h"
+#include "trainer/state/copy_peers.h"
 
 #define OPEN_MS   INT64_C(60000)
 #define NEXT_MS   INT64_C(86400000) /* between two copies; a peer that dies is noticed at once */
@@ -52,14 +52,14 @@ struct offer {
     struct copy_seal seal;
 };
 
-struct ward {
+struct peer_copy {
     uint32_t rank;
     struct copy_file files[2];
 };
 
 struct copy_exchange {
     struct copy_exchange_options options;
-    uint32_t rank, size, partner;
+    uint32_t rank, size, copy_peer;
     struct rendezvous rendezvous;
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -72,12 +72,12 @@ struct copy_exchange {
     struct offer *offers;             /* [size] */
     uint8_t *complete;                /* [size]: 1: all that the rank received is complete */
     struct comm_segment *send, *recv; /* [size] */
-    struct ward *wards;               /* [ward_count] */
-    uint32_t ward_count;
+    struct peer_copy *peer_copies;    /* [peer_copy_count] */
+    uint32_t peer_copy_count;
 
     uint64_t last_step;           /* of the last round that counts; 0: none yet */
     const struct copy_file *last; /* own copy of that step, kept; NULL: none yet */
-    int turn;                     /* of each ward's two files: the one that is written next */
+    int turn;                     /* of each peer copy's two files: the one that is written next */
     int64_t begin_ns;             /* of this round */
     int64_t logged_ns;            /* duration of the round that was last logged */
     bool warned;
@@ -171,38 +171,39 @@ static uint64_t offer_part_count(const struct offer *offer)
            (offer->seal.file_size - offer->data_offset + CHUNK - 1) / CHUNK;
 }
 
-/* A file of this size for a ward's copy; one that an older generation left is taken over. */
-static enum status open_ward_file(struct copy_exchange *x, const struct ward *ward, size_t size,
-                                  int number, struct copy_file *out)
+/* A file of this size for a peer's copy; one that an older generation left is taken over. */
+static enum status open_peer_copy(struct copy_exchange *x, const struct peer_copy *peer_copy,
+                                  size_t size, int number, struct copy_file *out)
 {
     const struct session_assignment *assignment = x->options.assignment;
     const char *dir = x->options.copies;
     char path[LIMIT_PATH];
-    const int length = snprintf(path, sizeof(path), "%s/g%" PRIu32 "-r%" PRIu32 "-%d.copy", dir,
-                                assignment->generation, ward->rank, COPY_EXCHANGE_FIRST + number);
+    const int length =
+        snprintf(path, sizeof(path), "%s/g%" PRIu32 "-r%" PRIu32 "-%d.copy", dir,
+                 assignment->generation, peer_copy->rank, COPY_EXCHANGE_FIRST + number);
     if (length <= 0 || (size_t)length >= sizeof(path))
         return ST_FULL;
-    (void)copy_folder_reuse(dir, assignment->generation, ward->rank,
+    (void)copy_folder_reuse(dir, assignment->generation, peer_copy->rank,
                             assignment->memory.generation > 0 ? &assignment->memory : NULL, size,
                             path);
     return copy_file_open_size(path, size, out);
 }
 
-/* Room for what the wards offer. */
-static enum status prepare_wards(struct copy_exchange *x)
+/* Room for what the peers offer. */
+static enum status prepare_files(struct copy_exchange *x)
 {
-    for (uint32_t i = 0; i < x->ward_count; i++) {
-        struct ward *ward = &x->wards[i];
-        struct copy_file *file = &ward->files[x->turn];
-        const size_t size = (size_t)x->offers[ward->rank].seal.file_size;
-        if (size > copy_file_bytes(x->options.ward_bytes)) /* what memory is budgeted for */
+    for (uint32_t i = 0; i < x->peer_copy_count; i++) {
+        struct peer_copy *peer_copy = &x->peer_copies[i];
+        struct copy_file *file = &peer_copy->files[x->turn];
+        const size_t size = (size_t)x->offers[peer_copy->rank].seal.file_size;
+        if (size > copy_file_bytes(x->options.peer_copy_bytes)) /* what memory is budgeted for */
             return ST_FULL;
         if (file->memory != NULL && file->size == size) {
             copy_file_break(file);
             continue;
         }
         copy_file_close(file);
-        enum status st = open_ward_file(x, ward, size, x->turn, file);
+        enum status st = open_peer_copy(x, peer_copy, size, x->turn, file);
         if (st != ST_OK)
             return st;
     }
@@ -221,23 +222,23 @@ static enum status transfer(struct copy_exchange *x, const struct copy_file *own
     for (uint64_t c = 0; st == ST_OK && c < parts; c++) {
         memset(x->send, 0, x->size * sizeof(*x->send));
         memset(x->recv, 0, x->size * sizeof(*x->recv));
-        x->send[x->partner] = offer_part(&x->offers[x->rank], own->memory, c);
-        for (uint32_t i = 0; i < x->ward_count; i++) {
-            const struct ward *ward = &x->wards[i];
-            x->recv[ward->rank] =
-                offer_part(&x->offers[ward->rank], ward->files[x->turn].memory, c);
+        x->send[x->copy_peer] = offer_part(&x->offers[x->rank], own->memory, c);
+        for (uint32_t i = 0; i < x->peer_copy_count; i++) {
+            const struct peer_copy *peer_copy = &x->peer_copies[i];
+            x->recv[peer_copy->rank] =
+                offer_part(&x->offers[peer_copy->rank], peer_copy->files[x->turn].memory, c);
         }
         st = comm_gloo()->all_to_all_v(x->comm, x->send, x->recv, ANSWER_MS);
     }
     return st;
 }
 
-/* Seals a ward's copy if it is complete and of this round's step. */
-static enum status accept_copy(struct copy_exchange *x, struct ward *ward, uint64_t step)
+/* Seals a peer copy if it is complete and of this round's step. */
+static enum status accept_copy(struct copy_exchange *x, struct peer_copy *peer_copy, uint64_t step)
 {
     const struct session_assignment *assignment = x->options.assignment;
-    struct copy_file *file = &ward->files[x->turn];
-    const struct copy_seal *seal = &x->offers[ward->rank].seal;
+    struct copy_file *file = &peer_copy->files[x->turn];
+    const struct copy_seal *seal = &x->offers[peer_copy->rank].seal;
     struct copy_view view;
     enum status st = fault_status("peers.received");
     if (st == ST_OK)
@@ -246,7 +247,7 @@ static enum status accept_copy(struct copy_exchange *x, struct ward *ward, uint6
         return st;
     const struct copy_head *head = view.head;
     if (strcmp(head->job, assignment->job) != 0 || head->generation != assignment->generation ||
-        head->rank != ward->rank || head->size != assignment->size || head->step != step)
+        head->rank != peer_copy->rank || head->size != assignment->size || head->step != step)
         return ST_CORRUPT;
     copy_file_accept(file, seal);
     return ST_OK;
@@ -256,15 +257,15 @@ static enum status accept_copy(struct copy_exchange *x, struct ward *ward, uint6
 static void accept_copies(struct copy_exchange *x, uint64_t step)
 {
     x->complete[x->rank] = 1;
-    for (uint32_t i = 0; i < x->ward_count; i++) {
-        const enum status st = accept_copy(x, &x->wards[i], step);
+    for (uint32_t i = 0; i < x->peer_copy_count; i++) {
+        const enum status st = accept_copy(x, &x->peer_copies[i], step);
         if (st == ST_OK)
             continue;
         x->complete[x->rank] = 0;
         if (!x->warned) {
             LOG_WARN(x->options.log,
                      "copy of rank %" PRIu32 " of step %" PRIu64 ": as received: %s",
-                     x->wards[i].rank, step, status_string(st));
+                     x->peer_copies[i].rank, step, status_string(st));
         }
         x->warned = true;
     }
@@ -279,7 +280,7 @@ static enum status exchange_copies(struct copy_exchange *x, const struct copy_fi
         if (!offer_is_sound(&x->offers[r]))
             return ST_PEER;
     }
-    enum status st = prepare_wards(x);
+    enum status st = prepare_files(x);
     if (st == ST_OK)
         st = transfer(x, own);
     if (st != ST_OK)
@@ -429,12 +430,13 @@ static void pause_rounds(struct copy_exchange *x)
 
 /* Gives the memory of received copies back: no round was complete, so nobody can be restored from
  * them. */
-static void drop_wards(struct copy_exchange *x)
+static void drop_peer_copies(struct copy_exchange *x)
 {
-    for (uint32_t i = 0; i < x->ward_count; i++) {
-        copy_file_close(&x->wards[i].files[0]);
-        copy_file_close(&x->wards[i].files[1]);
-        copy_folder_forget(x->options.copies, x->options.assignment->generation, x->wards[i].rank);
+    for (uint32_t i = 0; i < x->peer_copy_count; i++) {
+        copy_file_close(&x->peer_copies[i].files[0]);
+        copy_file_close(&x->peer_copies[i].files[1]);
+        copy_folder_forget(x->options.copies, x->options.assignment->generation,
+                           x->peer_copies[i].rank);
     }
 }
 
@@ -474,7 +476,7 @@ static void *exchange_main(void *arg)
                  status_string(st));
     }
     if (x->last == NULL)
-        drop_wards(x);
+        drop_peer_copies(x);
     session_unkeep(x->options.session, x->last);
     session_peers_complete(x->options.session);
     (void)pthread_mutex_lock(&x->mutex);
@@ -493,9 +495,9 @@ static void *exchange_main(void *arg)
 
 static void exchange_release(struct copy_exchange *x)
 {
-    for (uint32_t i = 0; x->wards != NULL && i < x->ward_count; i++) {
-        copy_file_close(&x->wards[i].files[0]);
-        copy_file_close(&x->wards[i].files[1]);
+    for (uint32_t i = 0; x->peer_copies != NULL && i < x->peer_copy_count; i++) {
+        copy_file_close(&x->peer_copies[i].files[0]);
+        copy_file_close(&x->peer_copies[i].files[1]);
     }
     (void)pthread_cond_destroy(&x->changed);
     (void)pthread_mutex_destroy(&x->mutex);
@@ -504,28 +506,28 @@ static void exchange_release(struct copy_exchange *x)
     free(x->complete);
     free(x->send);
     free(x->recv);
-    free(x->wards);
+    free(x->peer_copies);
     free(x);
 }
 
 static enum status exchange_allocate(struct copy_exchange *x)
 {
-    const uint32_t *partners = x->options.partners;
-    const uint32_t wards = partners_wards(partners, x->size, x->rank);
+    const uint32_t *copy_peers = x->options.copy_peers;
+    const uint32_t count = copy_peers_count(copy_peers, x->size, x->rank);
     x->steps = calloc(x->size, sizeof(*x->steps));
     x->offers = calloc(x->size, sizeof(*x->offers));
     x->complete = calloc(x->size, sizeof(*x->complete));
     x->send = calloc(x->size, sizeof(*x->send));
     x->recv = calloc(x->size, sizeof(*x->recv));
-    x->wards = calloc(wards + 1, sizeof(*x->wards));
+    x->peer_copies = calloc(count + 1, sizeof(*x->peer_copies));
     if (x->steps == NULL || x->offers == NULL || x->complete == NULL || x->send == NULL ||
-        x->recv == NULL || x->wards == NULL)
+        x->recv == NULL || x->peer_copies == NULL)
         return ST_NO_MEMORY;
     for (uint32_t r = 0; r < x->size; r++) {
-        if (partners[r] == x->rank)
-            x->wards[x->ward_count++].rank = r;
+        if (copy_peers[r] == x->rank)
+            x->peer_copies[x->peer_copy_count++].rank = r;
     }
-    CHECK(x->ward_count == wards);
+    CHECK(x->peer_copy_count == count);
     return ST_OK;
 }
 
@@ -538,9 +540,9 @@ enum status copy_exchange_open(const struct copy_exchange_options *options,
     x->options = *options;
     x->rank = options->assignment->rank;
     x->size = options->assignment->size;
-    x->partner = options->partners[x->rank];
-    CHECK(x->partner < x->size);
-    CHECK(x->partner != x->rank);
+    x->copy_peer = options->copy_peers[x->rank];
+    CHECK(x->copy_peer < x->size);
+    CHECK(x->copy_peer != x->rank);
     x->rendezvous =
         (struct rendezvous){ .self = x, .meet = exchange_meet, .is_over = exchange_is_over };
     (void)pthread_mutex_init(&x->mutex, NULL);

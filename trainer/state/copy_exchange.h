@@ -3,11 +3,11 @@
  *
  * A thread with a communicator of its own exchanges copies in *rounds*, with pauses in between. In
  * a round all ranks agree on one step of which each has a complete copy; each sends its copy to its
- * partner and receives those of its wards (partners.h). What it receives goes into copy files of
- * its own (session/copies): two for each ward, used by turns, with the ward's rank in their
- * names and numbers from COPY_EXCHANGE_FIRST on. They are sealed when every piece of them was
- * checked. The copies of a round, own and received, stay until all ranks have finished a later
- * round: so at any time there is a step of which every share is at two nodes.
+ * copy peer and receives those of the peers that it holds (copy_peers.h). What it receives goes
+ * into copy files of its own (session/copies): two for each peer, used by turns, with the peer's
+ * rank in their names and numbers from COPY_EXCHANGE_FIRST on. They are sealed when every piece of
+ * them was checked. The copies of a round, own and received, stay until all ranks have finished a
+ * later round: so at any time there is a step of which every share is at two nodes.
  *
  * A round takes processors, memory and network from the training, but never more than its own time.
  * So a pause of COPY_EXCHANGE_SHARE - 1 times that follows it: rounds are under way for one part in
@@ -26,7 +26,7 @@
 #include "common/status.h"
 #include "session/session.h"
 
-#define COPY_EXCHANGE_FIRST 8 /* number of the first file for a ward's copies; own ones are below */
+#define COPY_EXCHANGE_FIRST 8 /* number of the first file for a peer's copies; own ones are below */
 #define COPY_EXCHANGE_SHARE 50
 
 struct copy_exchange;
@@ -37,10 +37,10 @@ int64_t copy_exchange_pause_ns(int64_t round_ns);
 struct copy_exchange_options {
     struct session *session;                     /* after session_set_ready, which said peers */
     const struct session_assignment *assignment; /* borrowed for life, as all */
-    const uint32_t *partners;                    /* of partners_choose */
+    const uint32_t *copy_peers;                  /* of copy_peers_choose */
     const char *copies;                          /* the node's folder of the job */
-    size_t ward_bytes;  /* most that a ward's share has; memory is budgeted for it */
-    const char *secret; /* the generation's (comm/comm.h) */
+    size_t peer_copy_bytes; /* most that a peer's share has; memory is budgeted for it */
+    const char *secret;     /* the generation's (comm/comm.h) */
     const struct log *log;
 };
 

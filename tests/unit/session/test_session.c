@@ -328,7 +328,7 @@ static void a_copy_is_kept_for_another_node_while_training_goes_on(void **state)
                                          .pins = "{}",
                                          .memory_every = 1,
                                          .peers = true,
-                                         .wards = 1,
+                                         .peer_copies = 1,
                                          .snapshot_bytes_max = ELEMENTS * sizeof(float) };
     assert_int_equal(session_set_ready(w->session, &ready), ST_OK);
     const struct copy_file *first = NULL, *second = NULL, *other = NULL;

@@ -88,24 +88,24 @@ static void least_is_the_least(void **unused)
     }
 }
 
-/* Two to send from, which no bound takes away, and two for each ward. */
+/* Two to send from, which no bound takes away, and two for each peer. */
 static void copies_at_peers_have_slots_of_their_own(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
-        for (uint32_t wards = 0; wards < 4; wards++) {
+        for (uint32_t peer_copies = 0; peer_copies < 4; peer_copies++) {
             struct session_demand demand = { .share_bytes = shares[i],
                                              .threads = 1,
                                              .every = true,
                                              .peers = true,
-                                             .wards = wards,
-                                             .ward_bytes = shares[i] };
+                                             .peer_copies = peer_copies,
+                                             .peer_copy_bytes = shares[i] };
             struct session_budget budget;
             assert_int_equal(session_budget(&demand, &budget), ST_OK);
             assert_int_equal(budget.files, 5);
-            assert_int_equal(budget.ward_files, 2 * wards);
+            assert_int_equal(budget.peer_copy_files, 2 * peer_copies);
             assert_int_equal(budget.bytes,
-                             (5 + 2 * wards) * budget.file_bytes + budget.writer_bytes);
+                             (5 + 2 * peer_copies) * budget.file_bytes + budget.writer_bytes);
             demand.bytes_max = 1;
             assert_int_equal(session_budget(&demand, &budget), ST_FULL);
             demand.bytes_max = budget.least;
@@ -116,8 +116,8 @@ static void copies_at_peers_have_slots_of_their_own(void **unused)
     }
 }
 
-/* In a pipeline a ward may have much more than this rank, or much less. */
-static void wards_take_what_the_largest_of_them_has(void **unused)
+/* In a pipeline a peer may have much more than this rank, or much less. */
+static void peers_take_what_the_largest_of_them_has(void **unused)
 {
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
@@ -125,15 +125,15 @@ static void wards_take_what_the_largest_of_them_has(void **unused)
             struct session_demand demand = { .share_bytes = shares[i],
                                              .every = true,
                                              .peers = true,
-                                             .wards = 3,
-                                             .ward_bytes = shares[j] };
-            const size_t wards = 6 * copy_file_bytes(shares[j]);
+                                             .peer_copies = 3,
+                                             .peer_copy_bytes = shares[j] };
+            const size_t peer_copies = 6 * copy_file_bytes(shares[j]);
             struct session_budget budget;
             assert_int_equal(session_budget(&demand, &budget), ST_OK);
             assert_int_equal(budget.bytes,
-                             5 * copy_file_bytes(shares[i]) + wards + budget.writer_bytes);
+                             5 * copy_file_bytes(shares[i]) + peer_copies + budget.writer_bytes);
             assert_int_equal(session_budget_copies(&budget),
-                             5 * copy_file_bytes(shares[i]) + wards);
+                             5 * copy_file_bytes(shares[i]) + peer_copies);
         }
     }
 }
@@ -146,8 +146,8 @@ static void fill_demands(uint32_t count, size_t bound, struct session_demand *ou
                                           .threads = 2,
                                           .every = true,
                                           .peers = true,
-                                          .wards = count == 3 && i == 2 ? 2 : 1,
-                                          .ward_bytes = 120 * MIB / count,
+                                          .peer_copies = count == 3 && i == 2 ? 2 : 1,
+                                          .peer_copy_bytes = 120 * MIB / count,
                                           .bytes_max = bound };
     }
 }
@@ -161,13 +161,13 @@ static void a_lost_worker_costs_extras_never_the_job(void **unused)
     fill_demands(4, session_least(four, 4, SESSION_LACK_NOTHING), four);
     assert_int_equal(session_lack_of(four, 4), SESSION_LACK_NOTHING);
     fill_demands(3, four[0].bytes_max, three);
-    /* One of the three alone has two wards: all do without. */
+    /* One of the three alone has two peers: all do without. */
     assert_int_equal(session_lack_of(three, 3), SESSION_LACK_PEERS);
     for (uint32_t i = 0; i < 3; i++) {
         struct session_budget budget;
         session_do_without(SESSION_LACK_PEERS, &three[i]);
         assert_int_equal(session_budget(&three[i], &budget), ST_OK);
-        assert_int_equal(budget.ward_files, 0);
+        assert_int_equal(budget.peer_copy_files, 0);
         assert_true(budget.files >= 2 && budget.bytes <= four[0].bytes_max);
     }
 }
@@ -334,7 +334,7 @@ int main(void)
         cmocka_unit_test(a_report_of_the_largest_share_goes_into_a_message),
         cmocka_unit_test(a_share_that_no_report_can_carry_is_refused_by_number),
         cmocka_unit_test(copies_at_peers_have_slots_of_their_own),
-        cmocka_unit_test(wards_take_what_the_largest_of_them_has),
+        cmocka_unit_test(peers_take_what_the_largest_of_them_has),
         cmocka_unit_test(a_lost_worker_costs_extras_never_the_job),
         cmocka_unit_test(extras_go_before_the_bound),
         cmocka_unit_test(only_what_the_job_asks_for_is_refused),

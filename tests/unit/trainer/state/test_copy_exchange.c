@@ -7,7 +7,7 @@
 
 #include "tests/test.h"
 #include "trainer/state/copy_exchange.h"
-#include "trainer/state/partners.h"
+#include "trainer/state/copy_peers.h"
 
 #define RANKS 64
 
@@ -60,36 +60,36 @@ static uint32_t on_node_of(const struct world *world, uint32_t rank)
     return count;
 }
 
-/* Every rank has a partner on another node; none has more wards than it must. */
+/* Every rank has a copy peer on another node; none has more peers than it must. */
 static void check(const struct world *world)
 {
-    uint32_t partners[RANKS], largest = 0, wards = 0;
-    assert_int_equal(partners_choose(world->nodes, world->size, partners), ST_OK);
+    uint32_t copy_peers[RANKS], largest = 0, peer_copies = 0;
+    assert_int_equal(copy_peers_choose(world->nodes, world->size, copy_peers), ST_OK);
     for (uint32_t r = 0; r < world->size; r++) {
-        assert_true(partners[r] < world->size);
-        assert_string_not_equal(world->nodes[r], world->nodes[partners[r]]);
+        assert_true(copy_peers[r] < world->size);
+        assert_string_not_equal(world->nodes[r], world->nodes[copy_peers[r]]);
         const uint32_t here = on_node_of(world, r);
         largest = here > largest ? here : largest;
     }
     const uint32_t resume = world->size - largest;
     const uint32_t most = largest <= resume ? 1 : (largest + resume - 1) / resume;
     for (uint32_t r = 0; r < world->size; r++) {
-        const uint32_t own = partners_wards(partners, world->size, r);
+        const uint32_t own = copy_peers_count(copy_peers, world->size, r);
         assert_true(own <= most);
-        wards += own;
+        peer_copies += own;
     }
-    assert_int_equal(wards, world->size);
+    assert_int_equal(peer_copies, world->size);
 }
 
 static void ranks_of_two_equal_nodes_hold_each_others(void **unused)
 {
     (void)unused;
     struct world world;
-    uint32_t partners[RANKS];
+    uint32_t copy_peers[RANKS];
     place(&world, (const uint32_t[]){ 0, 0, 1, 1 }, 4);
-    assert_int_equal(partners_choose(world.nodes, 4, partners), ST_OK);
+    assert_int_equal(copy_peers_choose(world.nodes, 4, copy_peers), ST_OK);
     const uint32_t expected[] = { 2, 3, 0, 1 };
-    assert_memory_equal(partners, expected, sizeof(expected));
+    assert_memory_equal(copy_peers, expected, sizeof(expected));
 }
 
 static void every_placing_of_six_ranks_gives_each_a_partner_elsewhere(void **unused)
@@ -132,10 +132,10 @@ static void ranks_of_one_node_have_none(void **unused)
 {
     (void)unused;
     struct world world;
-    uint32_t partners[RANKS];
+    uint32_t copy_peers[RANKS];
     place(&world, (const uint32_t[]){ 3, 3, 3 }, 3);
-    assert_int_equal(partners_choose(world.nodes, 3, partners), ST_NOT_FOUND);
-    assert_int_equal(partners_choose(world.nodes, 1, partners), ST_NOT_FOUND);
+    assert_int_equal(copy_peers_choose(world.nodes, 3, copy_peers), ST_NOT_FOUND);
+    assert_int_equal(copy_peers_choose(world.nodes, 1, copy_peers), ST_NOT_FOUND);
 }
 
 static void rounds_take_a_fiftieth_of_the_time_however_long_they_are(void **unused)
@@ -149,10 +149,10 @@ static void rounds_take_a_fiftieth_of_the_time_however_long_they_are(void **unus
 static void without_memory_or_a_thread_there_is_no_exchange_and_nothing_is_left(void **unused)
 {
     (void)unused;
-    const uint32_t partners[] = { 1, 0 };
+    const uint32_t copy_peers[] = { 1, 0 };
     const struct session_assignment assignment = { .rank = 0, .size = 2 };
     const struct copy_exchange_options options = { .assignment = &assignment,
-                                                   .partners = partners };
+                                                   .copy_peers = copy_peers };
     struct copy_exchange *exchange = NULL;
     int tries = 0;
     no_thread = true;
@@ -168,7 +168,7 @@ static void without_memory_or_a_thread_there_is_no_exchange_and_nothing_is_left(
     char *nodes[] = { "a", "b" };
     allocations = 0;
     fails_at = 0;
-    assert_int_equal(partners_choose(nodes, 2, out), ST_NO_MEMORY);
+    assert_int_equal(copy_peers_choose(nodes, 2, out), ST_NO_MEMORY);
     fails_at = -1;
     no_thread = false;
 }

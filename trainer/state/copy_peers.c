@@ -1,4 +1,4 @@
-#include "trainer/state/partners.h"
+#include "trainer/state/copy_peers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +35,11 @@ static void find_largest(const struct rank_on_node *order, uint32_t size, uint32
 
 /*
  * The ranks stand in a circle, sorted by node. Where the largest node has no more than half of
- * them, each one's partner stands as many places on as that node has ranks: so nobody finds one of
- * its own node. Else the ranks of the largest node go to the others in turn, and the others to it.
+ * them, each one's copy peer stands as many places on as that node has ranks: so nobody finds one
+ * of its own node. Else the ranks of the largest node go to the others in turn, and the others to
+ * it.
  */
-enum status partners_choose(char *const *nodes, uint32_t size, uint32_t *out)
+enum status copy_peers_choose(char *const *nodes, uint32_t size, uint32_t *out)
 {
     auto_free struct rank_on_node *order = calloc(size, sizeof(*order));
     if (order == NULL)
@@ -65,10 +66,10 @@ enum status partners_choose(char *const *nodes, uint32_t size, uint32_t *out)
     return ST_OK;
 }
 
-uint32_t partners_wards(const uint32_t *partners, uint32_t size, uint32_t rank)
+uint32_t copy_peers_count(const uint32_t *copy_peers, uint32_t size, uint32_t rank)
 {
-    uint32_t wards = 0;
+    uint32_t peer_copies = 0;
     for (uint32_t r = 0; r < size; r++)
-        wards += partners[r] == rank;
-    return wards;
+        peer_copies += copy_peers[r] == rank;
+    return peer_copies;
 }
