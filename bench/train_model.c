@@ -165,7 +165,7 @@ static void open_reducer(struct train_model *model)
         must(model->table->stream_new(model->backend, &model->communication), "stream");
     if (o->comm != NULL) {
         struct comm_options comm = { .rendezvous = o->rendezvous,
-                                     .meeting = "bench",
+                                     .round_name = "bench",
                                      .rank = o->rank,
                                      .size = o->size,
                                      .host = "127.0.0.1",

@@ -82,9 +82,9 @@ struct comm_device {
 
 struct comm_options {
     const struct rendezvous *rendezvous; /* borrowed until open returns */
-    const char *meeting;                 /* name of this communicator's meeting in its generation */
-    int rank, size;                      /* in the generation: all its ranks come to the meeting */
-    /* The communicator's ranks, ascending, this one among them. One meeting serves several groups:
+    const char *round_name;              /* name of this communicator's round in its generation */
+    int rank, size;                      /* in the generation: all its ranks come to the round */
+    /* The communicator's ranks, ascending, this one among them. One round serves several groups:
      * every rank is in one, if only with itself. NULL: all. Borrowed until open returns, as is
      * `connected`. */
     const int *members;

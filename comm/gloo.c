@@ -2,10 +2,10 @@
  * The table of comm.h over Gloo: rendezvous, tags (Gloo calls them slots), and all calls as
  * transfers that are posted, and waited for at once or by wait_one.
  *
- * Rendezvous. A rank listens at one port and brings its address to the meeting. It makes and proves
+ * Rendezvous. A rank listens at one port and brings its address to the round. It makes and proves
  * a connection with each rank that it is to be connected with (peers.h, in the generation's
  * numbers). Gloo gets the connections when all are there, in the members' numbers. A rank without
- * any, because it is alone in its group, has no mesh, and comes to the meeting for the others' sake
+ * any, because it is alone in its group, has no mesh, and comes to the round for the others' sake
  * only. All addresses come before the first connection, so a rank that never comes is noticed while
  * waiting in the rendezvous, which can be ended early; connections then take milliseconds.
  *
@@ -63,7 +63,7 @@ struct comm {
 /* ---- rendezvous ---- */
 
 /* peers: NULL: this rank is connected with nobody. */
-static enum status meet(const struct comm_options *options, struct peers *peers,
+static enum status join(const struct comm_options *options, struct peers *peers,
                         int64_t deadline_ms, struct rendezvous_got *got)
 {
     const struct rendezvous *rendezvous = options->rendezvous;
@@ -76,7 +76,8 @@ static enum status meet(const struct comm_options *options, struct peers *peers,
     const int64_t left_ms = deadline_ms - clock_mono_ms(clock_system());
     if (left_ms <= 0)
         return ST_TIMED_OUT;
-    return rendezvous->meet(rendezvous->self, options->meeting, &mine, options->size, left_ms, got);
+    return rendezvous->join(rendezvous->self, options->round_name, &mine, options->size, left_ms,
+                            got);
 }
 
 /* out: [options->size], as peers_connect gives them; untouched where nobody is wanted. */
@@ -88,7 +89,7 @@ static enum status connect_peers(const struct comm_options *options, const struc
         wanted[group->members[m]] = group->connected[m];
     const struct peers_options how = { .rendezvous = options->rendezvous,
                                        .secret = options->secret,
-                                       .purpose = options->meeting,
+                                       .purpose = options->round_name,
                                        .host = options->host,
                                        .rank = options->rank,
                                        .size = options->size,
@@ -103,7 +104,7 @@ static enum status connect_peers(const struct comm_options *options, const struc
     if (st == ST_IO && sockets_were_taken())
         st = ST_FULL;
     if (st == ST_OK)
-        st = meet(options, peers, begin_ms + options->timeout_ms - connect_ms, got);
+        st = join(options, peers, begin_ms + options->timeout_ms - connect_ms, got);
     if (st == ST_OK && peers != NULL)
         st = peers_connect(peers, got, clock_mono_ms(clock_system()) + connect_ms, out);
     peers_free(peers);

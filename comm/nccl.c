@@ -52,7 +52,7 @@ static int64_t left_ms(int64_t deadline_ns)
     return left < 0 ? 0 : left;
 }
 
-/* Agrees on the id of this rank's group. The lowest member makes it and brings it to the meeting,
+/* Agrees on the id of this rank's group. The lowest member makes it and brings it to the round,
  * the others bring nothing. All ids come to all ranks, and each picks its own group's. */
 static enum status agree_on_id(struct comm *comm, const struct comm_options *options,
                                const struct comm_group *group, int64_t deadline_ns,
@@ -73,7 +73,7 @@ static enum status agree_on_id(struct comm *comm, const struct comm_options *opt
         return ST_NO_MEMORY;
     const struct rendezvous *rendezvous = options->rendezvous;
     const enum status st =
-        rendezvous->meet(rendezvous->self, options->meeting, &mine, options->size, wait_ms, got);
+        rendezvous->join(rendezvous->self, options->round_name, &mine, options->size, wait_ms, got);
     if (st != ST_OK || group->size == 1)
         return st;
     const struct rendezvous_got *first = &got[group->members[0]];

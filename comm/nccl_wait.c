@@ -11,7 +11,7 @@
  *     the one that sets `ending` if it gets the mutex, else by the one that holds it.
  *  4. After an abort of NCCL (nccl is NULL then) nothing but close is done. It is never followed by
  *     a finalize or destroy, and the stream was waited for: no kernel uses a buffer any more.
- *  5. A communicator never comes back: each has a fresh id, from its own meeting.
+ *  5. A communicator never comes back: each has a fresh id, from its own round.
  *  6. An abort of NCCL may wait for the whole device, so for what hangs of other communicators
  *     there. All of one backend are therefore ended together: those that no thread is in by one
  *     group of NCCL, the others by the threads that are in them, at the same time.

@@ -1,11 +1,11 @@
 /*
- * The connections between the ranks of a meeting, one for each pair that wants one, made before a
+ * The connections between the ranks of a round, one for each pair that wants one, made before a
  * library gets to see them. Both sides of each have proved that they know the generation's secret
  * (identity/proof.h). One listener serves all. A connection that isn't a rank's is a stranger's,
  * and disturbs nobody: all are attended to side by side, each has PEERS_PROOF_MS, and where there
  * are too many the oldest goes.
  *
- * Every rank listens first, then says where (its part of a meeting), then connects: it dials the
+ * Every rank listens first, then says where (its part of a round), then connects: it dials the
  * ranks below its own and is dialled by those above. A connection that ends before it is proved is
  * dialled again, and so is a rank that doesn't answer; one that is refused for a second is an
  * error.

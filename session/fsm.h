@@ -68,15 +68,16 @@ void session_fsm_read_news(struct session_fsm *fsm, const struct readback_news *
 bool session_fsm_writes(const struct session_fsm *fsm);
 
 /*
- * The meeting of that name, begun with this part if it isn't yet. Answered, its parts are taken by
- * session_fsm_met. Errors: those of common/rendezvous.h
+ * The round of that name, begun with this part if it isn't yet. Answered, its parts are taken by
+ * session_fsm_rendezvous_result. Errors: those of common/rendezvous.h
  */
-MUST_CHECK enum status session_fsm_meet(struct session_fsm *fsm, const char *name,
-                                        const struct rendezvous_part *mine, uint32_t ranks,
-                                        const struct session_meeting **out);
+MUST_CHECK enum status session_fsm_rendezvous_join(struct session_fsm *fsm, const char *name,
+                                                   const struct rendezvous_part *mine,
+                                                   uint32_t ranks,
+                                                   const struct session_rendezvous_round **out);
 /* out: [ranks]. ST_INVALID: the answer makes no sense. */
-MUST_CHECK enum status session_fsm_met(const struct session_meeting *meeting,
-                                       struct rendezvous_got *out);
+MUST_CHECK enum status session_fsm_rendezvous_result(const struct session_rendezvous_round *round,
+                                                     struct rendezvous_got *out);
 
 /* ---- parking (its states are in fsm_state.h) ---- */
 

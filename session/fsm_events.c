@@ -29,10 +29,10 @@ void session_fsm_release(struct session_fsm *fsm)
         cairn__v1__save_report__free_unpacked(fsm->saves[i].report, NULL);
     if (fsm->assigned != NULL)
         cairn__v1__trainer_order__free_unpacked(fsm->assigned, NULL);
-    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
-        free(fsm->meetings[i].items);
-        if (fsm->meetings[i].answer != NULL)
-            cairn__v1__trainer_order__free_unpacked(fsm->meetings[i].answer, NULL);
+    for (int i = 0; i < RENDEZVOUS_ROUNDS; i++) {
+        free(fsm->rounds[i].items);
+        if (fsm->rounds[i].answer != NULL)
+            cairn__v1__trainer_order__free_unpacked(fsm->rounds[i].answer, NULL);
     }
     free(fsm->pins);
     free(fsm->copies);
@@ -56,8 +56,8 @@ void session_fsm_link_up(struct session_fsm *fsm)
     fsm->finished_said = false;
     fsm->row_said = fsm->row_first;
     fsm->progress_ms = 0;
-    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++)
-        fsm->meetings[i].said = false;
+    for (int i = 0; i < RENDEZVOUS_ROUNDS; i++)
+        fsm->rounds[i].said = false;
     session_saves_link_up(fsm);
 }
 
@@ -179,14 +179,14 @@ void session_fsm_finished(struct session_fsm *fsm, uint64_t step)
     fsm->last_words_version++;
 }
 
-/* ---- meetings ---- */
+/* ---- rounds ---- */
 
 /* The record of that name, or a free one; NULL: there is neither. */
-static struct session_meeting *meeting_at(struct session_fsm *fsm, const char *name)
+static struct session_rendezvous_round *round_at(struct session_fsm *fsm, const char *name)
 {
-    struct session_meeting *vacant = NULL;
-    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
-        struct session_meeting *one = &fsm->meetings[i];
+    struct session_rendezvous_round *vacant = NULL;
+    for (int i = 0; i < RENDEZVOUS_ROUNDS; i++) {
+        struct session_rendezvous_round *one = &fsm->rounds[i];
         if (strcmp(one->name, name) == 0)
             return one;
         if (vacant == NULL && one->name[0] == '\0')
@@ -195,9 +195,9 @@ static struct session_meeting *meeting_at(struct session_fsm *fsm, const char *n
     return vacant;
 }
 
-enum status session_fsm_meet(struct session_fsm *fsm, const char *name,
-                             const struct rendezvous_part *mine, uint32_t ranks,
-                             const struct session_meeting **out)
+enum status session_fsm_rendezvous_join(struct session_fsm *fsm, const char *name,
+                                        const struct rendezvous_part *mine, uint32_t ranks,
+                                        const struct session_rendezvous_round **out)
 {
     CHECK(name[0] != '\0');
     if (session_fsm_ended(fsm))
@@ -205,46 +205,47 @@ enum status session_fsm_meet(struct session_fsm *fsm, const char *name,
     if (strlen(name) >= RENDEZVOUS_NAME || ranks < 1 || ranks > LIMIT_RANKS ||
         mine->common_size > RENDEZVOUS_COMMON_MAX || mine->item_size > RENDEZVOUS_ITEM_MAX)
         return ST_INVALID;
-    struct session_meeting *meeting = meeting_at(fsm, name);
-    if (meeting == NULL)
+    struct session_rendezvous_round *round = round_at(fsm, name);
+    if (round == NULL)
         return ST_FULL;
-    *out = meeting;
-    if (meeting->name[0] != '\0')
-        return meeting->ranks == ranks ? ST_OK : ST_INVALID;
+    *out = round;
+    if (round->name[0] != '\0')
+        return round->ranks == ranks ? ST_OK : ST_INVALID;
     const size_t size = ranks * mine->item_size;
     uint8_t *items = malloc(size > 0 ? size : 1);
     if (items == NULL)
         return ST_NO_MEMORY;
     if (size > 0)
         memcpy(items, mine->items, size);
-    *meeting = (struct session_meeting){ .ranks = ranks,
-                                         .common_size = mine->common_size,
-                                         .item_size = mine->item_size,
-                                         .items = items };
+    *round = (struct session_rendezvous_round){ .ranks = ranks,
+                                                .common_size = mine->common_size,
+                                                .item_size = mine->item_size,
+                                                .items = items };
     if (mine->common_size > 0)
-        memcpy(meeting->common, mine->common, mine->common_size);
-    (void)snprintf(meeting->name, sizeof(meeting->name), "%s", name);
+        memcpy(round->common, mine->common, mine->common_size);
+    (void)snprintf(round->name, sizeof(round->name), "%s", name);
     return ST_OK;
 }
 
-enum status session_fsm_met(const struct session_meeting *meeting, struct rendezvous_got *out)
+enum status session_fsm_rendezvous_result(const struct session_rendezvous_round *round,
+                                          struct rendezvous_got *out)
 {
-    CHECK(meeting->answered);
-    const Cairn__V1__Met *met = meeting->answer->met;
-    if (met->status != ST_OK)
-        return (enum status)met->status;
-    if (met->n_commons != meeting->ranks || met->items.len != meeting->ranks * meeting->item_size)
+    CHECK(round->answered);
+    const Cairn__V1__RendezvousResult *joined = round->answer->joined;
+    if (joined->status != ST_OK)
+        return (enum status)joined->status;
+    if (joined->n_commons != round->ranks || joined->items.len != round->ranks * round->item_size)
         return ST_INVALID;
-    for (size_t r = 0; r < met->n_commons; r++) {
-        const ProtobufCBinaryData *common = &met->commons[r];
+    for (size_t r = 0; r < joined->n_commons; r++) {
+        const ProtobufCBinaryData *common = &joined->commons[r];
         if (common->len > RENDEZVOUS_COMMON_MAX)
             return ST_INVALID;
         memset(&out[r], 0, sizeof(out[r]));
         out[r].common_size = common->len;
         if (common->len > 0)
             memcpy(out[r].common, common->data, common->len);
-        if (meeting->item_size > 0)
-            memcpy(out[r].item, met->items.data + r * meeting->item_size, meeting->item_size);
+        if (round->item_size > 0)
+            memcpy(out[r].item, joined->items.data + r * round->item_size, round->item_size);
     }
     return ST_OK;
 }
@@ -359,15 +360,15 @@ enum session_due session_fsm_due(struct session_fsm *fsm, uint64_t step)
 
 /* ---- orders ---- */
 
-static void order_met(struct session_fsm *fsm, Cairn__V1__TrainerOrder **order)
+static void order_joined(struct session_fsm *fsm, Cairn__V1__TrainerOrder **order)
 {
-    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
-        struct session_meeting *meeting = &fsm->meetings[i];
-        if (meeting->answered || meeting->name[0] == '\0' ||
-            strcmp(meeting->name, (*order)->met->name) != 0)
+    for (int i = 0; i < RENDEZVOUS_ROUNDS; i++) {
+        struct session_rendezvous_round *round = &fsm->rounds[i];
+        if (round->answered || round->name[0] == '\0' ||
+            strcmp(round->name, (*order)->joined->name) != 0)
             continue;
-        meeting->answered = true;
-        meeting->answer = *order;
+        round->answered = true;
+        round->answer = *order;
         *order = NULL;
         return;
     }
@@ -464,8 +465,8 @@ void session_fsm_order(struct session_fsm *fsm, Cairn__V1__TrainerOrder *order, 
     case CAIRN__V1__TRAINER_ORDER__BODY_PLAN:
         order_assignment(fsm, &order);
         break;
-    case CAIRN__V1__TRAINER_ORDER__BODY_MET:
-        order_met(fsm, &order);
+    case CAIRN__V1__TRAINER_ORDER__BODY_JOINED:
+        order_joined(fsm, &order);
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK:
         order_metric_ack(fsm, order->metric_ack);

@@ -58,21 +58,21 @@ static bool out_fault(const struct session_fsm *fsm, struct session_out *out)
     return true;
 }
 
-static bool out_meet(const struct session_fsm *fsm, struct session_out *out)
+static bool out_join(const struct session_fsm *fsm, struct session_out *out)
 {
-    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
-        const struct session_meeting *meeting = &fsm->meetings[i];
-        if (meeting->name[0] == '\0' || meeting->said)
+    for (int i = 0; i < RENDEZVOUS_ROUNDS; i++) {
+        const struct session_rendezvous_round *round = &fsm->rounds[i];
+        if (round->name[0] == '\0' || round->said)
             continue;
-        cairn__v1__meet__init(&out->meet);
-        out->meet.name = unconst(meeting->name);
-        out->meet.common.data = unconst(meeting->common);
-        out->meet.common.len = meeting->common_size;
-        out->meet.items.data = meeting->items;
-        out->meet.items.len = meeting->ranks * meeting->item_size;
-        out->meet.answered = meeting->answered;
-        out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_MEET;
-        out->message.meet = &out->meet;
+        cairn__v1__rendezvous_join__init(&out->join);
+        out->join.name = unconst(round->name);
+        out->join.common.data = unconst(round->common);
+        out->join.common.len = round->common_size;
+        out->join.items.data = round->items;
+        out->join.items.len = round->ranks * round->item_size;
+        out->join.answered = round->answered;
+        out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_JOIN;
+        out->message.join = &out->join;
         out->kind = SESSION_OUT_MEET;
         out->index = i;
         return true;
@@ -296,7 +296,7 @@ bool session_fsm_next(const struct session_fsm *fsm, const struct session_progre
                out_rows(fsm, now_ms, out) || session_out_parked(fsm, out) ||
                out_finished(fsm, out) || out_progress(fsm, progress, now_ms, out);
     }
-    return out_fault(fsm, out) || out_meet(fsm, out) || out_ready(fsm, out) ||
+    return out_fault(fsm, out) || out_join(fsm, out) || out_ready(fsm, out) ||
            out_rows(fsm, now_ms, out) || session_out_save(fsm, now_ms, out) ||
            out_passed(fsm, out) || out_wanted(fsm, out) || out_read(fsm, now_ms, out) ||
            out_finished(fsm, out) || out_progress(fsm, progress, now_ms, out);
@@ -318,7 +318,7 @@ void session_fsm_sent(struct session_fsm *fsm, const struct session_out *out, in
         fsm->park.said = true;
         break;
     case SESSION_OUT_MEET:
-        fsm->meetings[out->index].said = true;
+        fsm->rounds[out->index].said = true;
         break;
     case SESSION_OUT_READY:
         fsm->ready_said = true;

@@ -51,7 +51,7 @@ bool session_fsm_regrouped(const struct session_fsm *fsm, uint32_t *out_generati
 
 /* ---- orders ---- */
 
-/* Begins to park. Meetings stay as they are, since a thread that waits in one still reads it;
+/* Begins to park. Rounds stay as they are, since a thread that waits in one still reads it;
  * nothing is said of them. */
 void session_order_park(struct session_fsm *fsm, const Cairn__V1__Park *park)
 {

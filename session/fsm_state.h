@@ -44,7 +44,7 @@
  * Invariants
  *  1. At most one save is COPYING. A save holds the copy file with its snapshot from then until it
  *     is written or given up; no more than saves_max hold one.
- *  2. Whatever a message in session_out borrows (a report, pins, the job, a meeting) is changed or
+ *  2. Whatever a message in session_out borrows (a report, pins, the job, a round) is changed or
  *     freed only by session_fsm_order and session_fsm_release, that is by the thread that sends.
  *  3. A save is begun at the coordinator only once no earlier one is BEGUN, WRITING or REMOVING:
  *     the coordinator takes it that a rank speaks of one save after the other.
@@ -183,11 +183,11 @@ struct session_announced {
 };
 
 /*
- * A meeting of the generation's ranks (common/rendezvous.h). What this rank brings is said on every
+ * A round of the generation's ranks (common/rendezvous.h). What this rank brings is said on every
  * new connection, for as long as the generation lives: the coordinator keeps it in memory only, and
  * one that was restarted needs it for the ranks that have no answer yet.
  */
-struct session_meeting {
+struct session_rendezvous_round {
     char name[RENDEZVOUS_NAME]; /* "": this record is free */
     bool said;                  /* on this connection */
     bool answered;
@@ -195,7 +195,7 @@ struct session_meeting {
     size_t common_size, item_size;
     uint8_t common[RENDEZVOUS_COMMON_MAX];
     uint8_t *items;                  /* owned; ranks · item_size bytes */
-    Cairn__V1__TrainerOrder *answer; /* owned; its body is Met */
+    Cairn__V1__TrainerOrder *answer; /* owned; its body is RendezvousResult */
 };
 
 struct session_fault_record {
@@ -229,7 +229,7 @@ struct session_read_record {
 };
 
 /*
- * Leaving the generation with the process, its model and, if complete, its state. Saves, meetings
+ * Leaving the generation with the process, its model and, if complete, its state. Saves, rounds
  * and reads of the generation are given up, and nothing of them is said any more; rows that were
  * not acknowledged are, before Parked.
  *
@@ -317,7 +317,7 @@ struct session_fsm {
     bool leaves; /* an exit was due at due_step */
     bool stays;  /* that exit was taken back */
 
-    struct session_meeting meetings[RENDEZVOUS_MEETINGS];
+    struct session_rendezvous_round rounds[RENDEZVOUS_ROUNDS];
 
     struct session_wanted_record wanted;
     struct session_read_record read;
@@ -367,7 +367,7 @@ enum session_out_kind {
 struct session_out {
     Cairn__V1__TrainerMessage message; /* valid until the next session_fsm_next */
     enum session_out_kind kind;
-    int index;                        /* SAVE, PASSED, MEET: of the record that it is about */
+    int index;                        /* SAVE, PASSED, JOIN: of the record that it is about */
     uint64_t id;                      /* SAVE: its order; PASSED: its step */
     int state;                        /* SAVE: the save's */
     uint64_t through;                 /* ROWS: all rows before this one are in it */
@@ -379,7 +379,7 @@ struct session_out {
     Cairn__V1__Progress progress_message;
     Cairn__V1__Traffic traffic; /* of it */
     Cairn__V1__MetricRows rows;
-    Cairn__V1__Meet meet;
+    Cairn__V1__RendezvousJoin join;
     Cairn__V1__SaveBegin save_begin;
     Cairn__V1__SaveFailed save_failed;
     Cairn__V1__Fault fault;

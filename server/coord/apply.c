@@ -230,10 +230,10 @@ static void perform_action(struct coord *coord, struct coord_job *job, const str
         break;
     case FSM_ACT_GEN_BEGIN:
         coord_reseat(coord, job);
-        coord_forget_meetings(job);
+        coord_forget_rendezvous(job);
         break;
     case FSM_ACT_GEN_END:
-        coord_forget_meetings(job);
+        coord_forget_rendezvous(job);
         break;
     case FSM_ACT_SCHEDULE:
         coord->schedule_needed = true;

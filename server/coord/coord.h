@@ -130,23 +130,23 @@ struct coord_rank {
     struct coord_rank *next, **link; /* of the ranks on that node */
 };
 
-/* The part that a rank brought to a meeting: its common part, then its items. */
+/* The part that a rank brought to a round: its common part, then its items. */
 struct coord_part {
     size_t common_size;
     uint8_t data[];
 };
 
 /*
- * A meeting of the generation's ranks (common/rendezvous.h). It stays until the generation ends: a
+ * A round of the generation's ranks (common/rendezvous.h). It stays until the generation ends: a
  * rank whose session was lost may not have heard the answer, and asks again.
  */
-struct coord_meeting {
-    struct coord_meeting *next;
+struct coord_rendezvous_round {
+    struct coord_rendezvous_round *next;
     char name[RENDEZVOUS_NAME];
     uint32_t size;    /* ranks of the generation */
     uint32_t came;    /* parts that are here */
     size_t item_size; /* of every rank's items */
-    struct coord_meeting_rank {
+    struct coord_rendezvous_rank {
         struct coord_part *part; /* owned; NULL: the rank did not come yet */
         bool answered;           /* the rank needs no answer */
     } ranks[];
@@ -173,9 +173,9 @@ struct coord_job {
     char *job_file; /* normalised */
     char *pins;     /* of its first formation; "" before */
     struct coord_rank *ranks;
-    struct jobspec_layout *layout;  /* of that generation; owned */
-    uint32_t layout_of;             /* 0: it wasn't asked for yet, or goes by speed */
-    struct coord_meeting *meetings; /* of this generation; owned */
+    struct jobspec_layout *layout;         /* of that generation; owned */
+    uint32_t layout_of;                    /* 0: it wasn't asked for yet, or goes by speed */
+    struct coord_rendezvous_round *rounds; /* of this generation; owned */
     struct coord_rows rows;
     struct coord_conn *metrics_from; /* the session that hears that rows are journalled */
     /* Why this version can't read the job's file, or its state; "": it can. Nothing is done with

@@ -359,14 +359,14 @@ enum status coord_job_new(struct coord *coord, const struct journal_job *row, st
     return ST_OK;
 }
 
-void coord_forget_meetings(struct coord_job *job)
+void coord_forget_rendezvous(struct coord_job *job)
 {
-    while (job->meetings) {
-        struct coord_meeting *meeting = job->meetings;
-        job->meetings = meeting->next;
-        for (uint32_t i = 0; i < meeting->size; i++)
-            free(meeting->ranks[i].part);
-        free(meeting);
+    while (job->rounds) {
+        struct coord_rendezvous_round *round = job->rounds;
+        job->rounds = round->next;
+        for (uint32_t i = 0; i < round->size; i++)
+            free(round->ranks[i].part);
+        free(round);
     }
 }
 
@@ -374,7 +374,7 @@ void coord_job_free(struct coord_job *job)
 {
     if (!job)
         return;
-    coord_forget_meetings(job);
+    coord_forget_rendezvous(job);
     fsm_release(&job->m);
     for (size_t i = 0; i < job->rows.count; i++)
         free(job->rows.list[i].data);

@@ -25,8 +25,8 @@ bool coord_job_queues(const struct coord_job *job);
 void coord_queue_moved(struct coord *coord);
 /* Called when a generation begins: sessions follow their workers to these workers' new ranks. */
 void coord_reseat(struct coord *coord, struct coord_job *job);
-/* Forgets the meetings of a generation. */
-void coord_forget_meetings(struct coord_job *job);
+/* Forgets the rounds of a generation. */
+void coord_forget_rendezvous(struct coord_job *job);
 /* Ends what the job knows of a session, if it still has this one. The stream may go on. */
 void coord_detach(struct coord_conn *conn);
 /* True if an agent or a trainer is of our major and minor version; "" is 0.1. */

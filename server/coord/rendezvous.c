@@ -14,98 +14,99 @@
 #include "common/cleanup.h"
 #include "server/coord/orders.h"
 
-static struct coord_meeting *find_meeting(const struct coord_job *job, const char *name,
-                                          size_t *out_count)
+static struct coord_rendezvous_round *find_round(const struct coord_job *job, const char *name,
+                                                 size_t *out_count)
 {
-    struct coord_meeting *found = NULL;
+    struct coord_rendezvous_round *found = NULL;
     *out_count = 0;
-    for (struct coord_meeting *meeting = job->meetings; meeting; meeting = meeting->next) {
+    for (struct coord_rendezvous_round *round = job->rounds; round; round = round->next) {
         (*out_count)++;
-        if (strcmp(meeting->name, name) == 0)
-            found = meeting;
+        if (strcmp(round->name, name) == 0)
+            found = round;
     }
     return found;
 }
 
-/* Finds the meeting that a sound message is about, or begins it. */
-static enum status meeting_of(struct coord_job *job, const Cairn__V1__Meet *meet,
-                              struct coord_meeting **out)
+/* Finds the round that a sound message is about, or begins it. */
+static enum status round_of(struct coord_job *job, const Cairn__V1__RendezvousJoin *join,
+                            struct coord_rendezvous_round **out)
 {
     const uint32_t ranks = job->m.size;
-    const size_t item_size = meet->items.len / ranks;
+    const size_t item_size = join->items.len / ranks;
     size_t count;
-    if (!meet->name[0] || strlen(meet->name) >= RENDEZVOUS_NAME ||
-        meet->common.len > RENDEZVOUS_COMMON_MAX || item_size > RENDEZVOUS_ITEM_MAX ||
-        meet->items.len != ranks * item_size)
+    if (!join->name[0] || strlen(join->name) >= RENDEZVOUS_NAME ||
+        join->common.len > RENDEZVOUS_COMMON_MAX || item_size > RENDEZVOUS_ITEM_MAX ||
+        join->items.len != ranks * item_size)
         return ST_INVALID;
-    struct coord_meeting *meeting = find_meeting(job, meet->name, &count);
-    if (meeting) {
-        *out = meeting;
-        return meeting->item_size == item_size ? ST_OK : ST_INVALID;
+    struct coord_rendezvous_round *round = find_round(job, join->name, &count);
+    if (round) {
+        *out = round;
+        return round->item_size == item_size ? ST_OK : ST_INVALID;
     }
-    if (count >= RENDEZVOUS_MEETINGS)
+    if (count >= RENDEZVOUS_ROUNDS)
         return ST_FULL;
-    meeting = calloc(1, sizeof(*meeting) + ranks * sizeof(meeting->ranks[0]));
-    if (!meeting)
+    round = calloc(1, sizeof(*round) + ranks * sizeof(round->ranks[0]));
+    if (!round)
         return ST_NO_MEMORY;
-    meeting->size = ranks;
-    meeting->item_size = item_size;
-    (void)snprintf(meeting->name, sizeof(meeting->name), "%s", meet->name);
-    meeting->next = job->meetings;
-    job->meetings = meeting;
-    *out = meeting;
+    round->size = ranks;
+    round->item_size = item_size;
+    (void)snprintf(round->name, sizeof(round->name), "%s", join->name);
+    round->next = job->rounds;
+    job->rounds = round;
+    *out = round;
     return ST_OK;
 }
 
 /* Takes a rank's part; one that is said again is the same. */
-static enum status take_part(struct coord_meeting *meeting, uint32_t rank,
-                             const Cairn__V1__Meet *meet)
+static enum status take_part(struct coord_rendezvous_round *round, uint32_t rank,
+                             const Cairn__V1__RendezvousJoin *join)
 {
-    struct coord_meeting_rank *own = &meeting->ranks[rank];
-    own->answered = meet->answered;
+    struct coord_rendezvous_rank *own = &round->ranks[rank];
+    own->answered = join->answered;
     if (own->part)
         return ST_OK;
-    struct coord_part *part = malloc(sizeof(*part) + meet->common.len + meet->items.len);
+    struct coord_part *part = malloc(sizeof(*part) + join->common.len + join->items.len);
     if (!part)
         return ST_NO_MEMORY;
-    part->common_size = meet->common.len;
-    if (meet->common.len > 0)
-        memcpy(part->data, meet->common.data, meet->common.len);
-    if (meet->items.len > 0)
-        memcpy(part->data + meet->common.len, meet->items.data, meet->items.len);
+    part->common_size = join->common.len;
+    if (join->common.len > 0)
+        memcpy(part->data, join->common.data, join->common.len);
+    if (join->items.len > 0)
+        memcpy(part->data + join->common.len, join->items.data, join->items.len);
     own->part = part;
-    meeting->came++;
+    round->came++;
     return ST_OK;
 }
 
-/* Says Met to the ranks of [first, end) that have no answer. */
+/* Says RendezvousResult to the ranks of [first, end) that have no answer. */
 static enum status answer(struct coord *coord, struct coord_job *job,
-                          const struct coord_meeting *meeting, uint32_t first, uint32_t end)
+                          const struct coord_rendezvous_round *round, uint32_t first, uint32_t end)
 {
     const uint32_t ranks = job->m.size;
-    const size_t item_size = meeting->item_size;
+    const size_t item_size = round->item_size;
     auto_free ProtobufCBinaryData *commons = calloc(ranks, sizeof(*commons));
     auto_free uint8_t *items = malloc(ranks * item_size + 1);
     if (!commons || !items)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < ranks; i++) {
-        struct coord_part *part = meeting->ranks[i].part;
+        struct coord_part *part = round->ranks[i].part;
         commons[i] = (ProtobufCBinaryData){ .len = part->common_size, .data = part->data };
     }
-    Cairn__V1__Met met = CAIRN__V1__MET__INIT;
-    met.name = (char *)meeting->name;
-    met.n_commons = ranks;
-    met.commons = commons;
-    met.items = (ProtobufCBinaryData){ .len = ranks * item_size, .data = items };
+    Cairn__V1__RendezvousResult joined = CAIRN__V1__RENDEZVOUS_RESULT__INIT;
+    joined.name = (char *)round->name;
+    joined.n_commons = ranks;
+    joined.commons = commons;
+    joined.items = (ProtobufCBinaryData){ .len = ranks * item_size, .data = items };
     for (uint32_t to = first; to < end; to++) {
-        if (meeting->ranks[to].answered)
+        if (round->ranks[to].answered)
             continue;
         for (uint32_t i = 0; i < ranks && item_size > 0; i++) {
-            const struct coord_part *part = meeting->ranks[i].part;
+            const struct coord_part *part = round->ranks[i].part;
             memcpy(items + i * item_size, part->data + part->common_size + to * item_size,
                    item_size);
         }
-        coord_send_order(coord, job, to, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_MET, &met);
+        coord_send_order(coord, job, to, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_JOINED,
+                         &joined);
     }
     return ST_OK;
 }
@@ -113,25 +114,26 @@ static enum status answer(struct coord *coord, struct coord_job *job,
 static void refuse(struct coord *coord, struct coord_job *job, uint32_t rank, const char *name,
                    enum status st)
 {
-    Cairn__V1__Met met = CAIRN__V1__MET__INIT;
-    met.name = (char *)name;
-    met.status = st;
-    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_MET, &met);
+    Cairn__V1__RendezvousResult joined = CAIRN__V1__RENDEZVOUS_RESULT__INIT;
+    joined.name = (char *)name;
+    joined.status = st;
+    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_JOINED,
+                     &joined);
 }
 
-void coord_meet(struct coord *coord, struct coord_job *job, uint32_t rank,
-                const Cairn__V1__Meet *meet)
+void coord_rendezvous_join(struct coord *coord, struct coord_job *job, uint32_t rank,
+                           const Cairn__V1__RendezvousJoin *join)
 {
     const uint32_t ranks = job->m.size;
-    struct coord_meeting *meeting = NULL;
-    enum status st = meeting_of(job, meet, &meeting);
-    const uint32_t before = st == ST_OK ? meeting->came : 0;
+    struct coord_rendezvous_round *round = NULL;
+    enum status st = round_of(job, join, &round);
+    const uint32_t before = st == ST_OK ? round->came : 0;
     if (st == ST_OK)
-        st = take_part(meeting, rank, meet);
-    if (st == ST_OK && meeting->came == ranks) {
+        st = take_part(round, rank, join);
+    if (st == ST_OK && round->came == ranks) {
         const bool last = before < ranks;
-        st = answer(coord, job, meeting, last ? 0 : rank, last ? ranks : rank + 1);
+        st = answer(coord, job, round, last ? 0 : rank, last ? ranks : rank + 1);
     }
     if (st != ST_OK)
-        refuse(coord, job, rank, meet->name, st);
+        refuse(coord, job, rank, join->name, st);
 }

@@ -58,11 +58,11 @@ class Generation:
     def __init__(self, number, shares, **plan):
         self.number, self.shares, self.plan = number, shares, plan
         self.size = len(shares)
-        self.hellos, self.streams, self.meets, self.ready = {}, {}, {}, {}
+        self.hellos, self.streams, self.joins, self.ready = {}, {}, {}, {}
         self.parked, self.faults, self.finished = {}, [], set()
         self.reports, self.saved = {}, {}  # {step: {rank: report}}
         self.begun, self.newest, self.dropped = {}, {}, set()
-        self.silent = set()  # meetings that are not answered
+        self.silent = set()  # rounds that are not answered
         self.seats = {}  # {number of a worker: rank}
         self.spares = {}  # {number of a spare: rank of the seat that it is to be ready for}
 
@@ -171,8 +171,8 @@ class Coordinator:
                 self.plan(generation)
             return
         generation, rank = state["generation"], state["rank"]
-        if kind == "meet":
-            self.meet(generation, rank, message.meet)
+        if kind == "join":
+            self.join(generation, rank, message.join)
         elif kind == "ready":
             generation.ready[rank] = message.ready
         elif kind == "progress":
@@ -205,16 +205,16 @@ class Coordinator:
             job=JOB, generation=generation.number, size=generation.size, rank=rank, shares=generation.shares,
             job_file=job, host="127.0.0.1", nodes=["here"] * generation.size, heartbeat_ms=50, **more))
 
-    def meet(self, generation, rank, meet):
-        parts = generation.meets.setdefault(meet.name, {})
-        parts[rank] = meet
-        if len(parts) < generation.size or meet.name in generation.silent:
+    def join(self, generation, rank, join):
+        parts = generation.joins.setdefault(join.name, {})
+        parts[rank] = join
+        if len(parts) < generation.size or join.name in generation.silent:
             return
         size = generation.size
         for to in range(size):
             width = len(parts[0].items) // size
-            self.send(generation, to, met={
-                "name": meet.name, "commons": [parts[r].common for r in range(size)],
+            self.send(generation, to, joined={
+                "name": join.name, "commons": [parts[r].common for r in range(size)],
                 "items": b"".join(parts[r].items[to * width:(to + 1) * width] for r in range(size))})
 
     def save_begin(self, generation, rank, step):

@@ -73,7 +73,7 @@ def test_one_that_waits_for_its_peers_parks_with_what_it_had(coordinator, quiet)
     second.silent.add("workers")
     coordinator.regroup(first, second, {0: 0})
     lost = coordinator.start(second, 1)
-    coordinator.await_(lambda: len(second.meets.get("workers", {})) == 2)
+    coordinator.await_(lambda: len(second.joins.get("workers", {})) == 2)
     lost.kill()
     parked = coordinator.park(second, [0])
     assert (parked[0].step, parked[0].whole, parked[0].computed_by) == (step, True, 1)  # nothing was lost
@@ -88,7 +88,7 @@ def test_newcomers_that_park_before_they_have_a_state_are_not_whole(coordinator)
     first = coordinator.form(1, [3, 3])
     first.silent.add("workers")
     children = [coordinator.start(first, rank) for rank in range(2)]
-    coordinator.await_(lambda: len(first.meets.get("workers", {})) == 2)
+    coordinator.await_(lambda: len(first.joins.get("workers", {})) == 2)
     parked = coordinator.park(first, [0, 1])
     assert not parked[0].whole and not parked[1].whole
     second = coordinator.form(2, [4, 2])

@@ -95,11 +95,11 @@ static void close_device(struct rank *r)
 
 static enum status form(struct rank *r, uint64_t generation)
 {
-    char meeting[RENDEZVOUS_NAME];
-    (void)snprintf(meeting, sizeof(meeting), "%llu", (unsigned long long)generation);
+    char round_name[RENDEZVOUS_NAME];
+    (void)snprintf(round_name, sizeof(round_name), "%llu", (unsigned long long)generation);
     const struct rendezvous rendezvous = shared_rendezvous_of(r->scene->shared, r->rank);
     const struct comm_options options = { .rendezvous = &rendezvous,
-                                          .meeting = meeting,
+                                          .round_name = round_name,
                                           .rank = r->rank,
                                           .size = r->size,
                                           .timeout_ms = LONG_MS,
@@ -202,7 +202,7 @@ static int capture_graph(struct rank *r, float *data)
 }
 
 /* The nth time that all come here. */
-static void meet(struct rank *r, int nth)
+static void join(struct rank *r, int nth)
 {
     (void)atomic_fetch_add(&r->scene->formed, 1);
     while (atomic_load(&r->scene->formed) < nth * r->size)
@@ -232,9 +232,9 @@ static int lose_one(struct rank *r, int signal, bool aborts)
     CHECK(r->table->alloc(r->backend, COUNT * sizeof(float), &memory) == ST_OK);
     const int graph = capture_graph(r, memory);
     CHECK(form(r, 1) == ST_OK);
-    meet(r, 1);
+    join(r, 1);
     CHECK(reduce_and_wait(r, memory, COUNT) == ST_OK);
-    meet(r, 2);
+    join(r, 2);
     if (r->rank == r->size - 1)
         (void)raise(signal);
     pthread_t other;

@@ -147,7 +147,7 @@ static enum status open_rank_comm(struct check_rank *r)
     const struct rendezvous rendezvous = check_rendezvous_of(c->rendezvous, r->number);
     struct comm_options options = {
         .rendezvous = &rendezvous,
-        .meeting = "check",
+        .round_name = "check",
         .rank = r->number,
         .size = c->ranks,
         .host = "127.0.0.1",
@@ -214,7 +214,7 @@ static void exchange_all(struct check_rank *r)
         note_failure(r, st, "opening a communicator");
         check_rendezvous_go_stale(c->rendezvous);
     }
-    /* A rank that failed goes on meeting the others at the barriers. */
+    /* A rank that failed goes on round the others at the barriers. */
     for (size_t i = 0; i < c->size_count; i++) {
         struct exchange *e = &c->exchanges[i];
         if (r->st != ST_OK) {

@@ -81,7 +81,7 @@ static void take(const struct member *self, struct rendezvous_got *out)
     }
 }
 
-static enum status check_meet(void *arg, const char *name, const struct rendezvous_part *mine,
+static enum status check_join(void *arg, const char *name, const struct rendezvous_part *mine,
                               int ranks, int64_t timeout_ms, struct rendezvous_got *out)
 {
     struct member *self = arg;
@@ -116,6 +116,6 @@ static bool check_is_over(void *arg)
 struct rendezvous check_rendezvous_of(struct check_rendezvous *rendezvous, int rank)
 {
     return (struct rendezvous){ .self = &rendezvous->members[rank],
-                                .meet = check_meet,
+                                .join = check_join,
                                 .is_over = check_is_over };
 }

@@ -1,4 +1,4 @@
-/* A rendezvous between threads of one process (common/rendezvous.h), for --check: one meeting. */
+/* A rendezvous between threads of one process (common/rendezvous.h), for --check: one round. */
 #pragma once
 
 #include "common/rendezvous.h"

@@ -63,10 +63,10 @@ static void comm_settings(struct rank *r, enum rank_comm_use use, struct comm_de
     out->blocks_max = out->device_shared ? SHARED_BLOCKS : 0;
 }
 
-static struct comm_options comm_options_of(const struct rank *r, const char *meeting)
+static struct comm_options comm_options_of(const struct rank *r, const char *round_name)
 {
     return (struct comm_options){ .rendezvous = session_rendezvous(r->session),
-                                  .meeting = meeting,
+                                  .round_name = round_name,
                                   .rank = (int)r->assignment.rank,
                                   .size = (int)r->assignment.size,
                                   .host = r->assignment.host,
@@ -89,12 +89,12 @@ static enum status met_later(enum status st)
 }
 
 /* Opens one of the worker's communicators. members: its ranks; NULL: all. */
-static enum status open_comm(struct rank *r, enum rank_comm_use use, const char *meeting,
+static enum status open_comm(struct rank *r, enum rank_comm_use use, const char *round_name,
                              const int *members, uint32_t count, const bool *connected,
                              struct comm **out)
 {
     const struct device *device = &r->worker->device;
-    struct comm_options options = comm_options_of(r, meeting);
+    struct comm_options options = comm_options_of(r, round_name);
     options.members = members;
     options.member_count = (int)count;
     options.connected = connected;
@@ -110,7 +110,7 @@ static enum status open_comm(struct rank *r, enum rank_comm_use use, const char 
     return ST_OK;
 }
 
-/* Opens the other communicators of a pipeline: all ranks come to each meeting. */
+/* Opens the other communicators of a pipeline: all ranks come to each round. */
 static enum status open_stage_comms(struct rank *r, struct worker_comms *comms)
 {
     const struct worker_group *group = &r->worker->group;
@@ -149,9 +149,9 @@ enum status rank_connect(struct rank *r)
     return st == ST_OK ? connected : st;
 }
 
-enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out)
+enum status rank_open_host_comm(struct rank *r, const char *round_name, struct comm **out)
 {
-    const struct comm_options options = comm_options_of(r, meeting);
+    const struct comm_options options = comm_options_of(r, round_name);
     enum status st = comm_gloo()->open(&options, out);
     if (st == ST_OK) {
         register_comm(r, RANK_COMM_STATE, comm_gloo(), *out);

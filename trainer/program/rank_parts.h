@@ -137,7 +137,8 @@ MUST_CHECK enum status rank_connect(struct rank *r);
 /* Lets go of the communicators, and of the worker's unfinished work. */
 void rank_disconnect(struct rank *r);
 /* Opens a communicator over host memory, for anything but steps; one at a time. */
-MUST_CHECK enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out);
+MUST_CHECK enum status rank_open_host_comm(struct rank *r, const char *round_name,
+                                           struct comm **out);
 /* Closes that communicator, if there is one. st: how its use ended; after a failure it doesn't wait
  * for the others, and the rank that failed is blamed. */
 void rank_close_host_comm(struct rank *r, enum status st);

@@ -14,7 +14,7 @@
 
 /* Opens a communicator of host memory for moving a state, unless the worker's communicator is
  * one. */
-static enum status open_state_comm(struct rank *r, const char *meeting,
+static enum status open_state_comm(struct rank *r, const char *round_name,
                                    const struct comm_table **out_table, struct comm **out)
 {
     const struct comm_table *table = r->worker->device.comm;
@@ -23,7 +23,7 @@ static enum status open_state_comm(struct rank *r, const char *meeting,
     if (table == NULL || !table->on_stream || r->assignment.size == 1)
         return ST_OK;
     *out_table = comm_gloo();
-    return rank_open_host_comm(r, meeting, out);
+    return rank_open_host_comm(r, round_name, out);
 }
 
 static enum status restore_copies(struct rank *r)

@@ -86,7 +86,7 @@ struct copy_exchange {
 /* ---- rendezvous: the session's, which closing ends ---- */
 
 /* Meets in short waits, so that closing doesn't wait for ranks that never come. */
-static enum status exchange_meet(void *self, const char *name, const struct rendezvous_part *mine,
+static enum status exchange_join(void *self, const char *name, const struct rendezvous_part *mine,
                                  int ranks, int64_t timeout_ms, struct rendezvous_got *out)
 {
     struct copy_exchange *x = self;
@@ -97,7 +97,7 @@ static enum status exchange_meet(void *self, const char *name, const struct rend
             return ST_STALE;
         const int64_t left_ms = end_ms - clock_mono_ms(clock_system());
         const int64_t wait_ms = left_ms > LOOK_MS ? LOOK_MS : left_ms > 0 ? left_ms : 0;
-        const enum status st = session->meet(session->self, name, mine, ranks, wait_ms, out);
+        const enum status st = session->join(session->self, name, mine, ranks, wait_ms, out);
         if (st != ST_TIMED_OUT || left_ms <= LOOK_MS)
             return st;
     }
@@ -444,7 +444,7 @@ static enum status exchange_connect(struct copy_exchange *x)
 {
     const struct session_assignment *assignment = x->options.assignment;
     const struct comm_options options = { .rendezvous = &x->rendezvous,
-                                          .meeting = "peers",
+                                          .round_name = "peers",
                                           .rank = (int)x->rank,
                                           .size = (int)x->size,
                                           .host = assignment->host,
@@ -544,7 +544,7 @@ enum status copy_exchange_open(const struct copy_exchange_options *options,
     CHECK(x->copy_peer < x->size);
     CHECK(x->copy_peer != x->rank);
     x->rendezvous =
-        (struct rendezvous){ .self = x, .meet = exchange_meet, .is_over = exchange_is_over };
+        (struct rendezvous){ .self = x, .join = exchange_join, .is_over = exchange_is_over };
     (void)pthread_mutex_init(&x->mutex, NULL);
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);

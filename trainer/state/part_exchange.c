@@ -44,7 +44,7 @@ static void note_said(struct exchange_state *s)
 }
 
 /* Checks that all ranks have their parts, and have cut the memory alike. */
-static enum status meet(struct exchange_state *s, struct reason *reason)
+static enum status join(struct exchange_state *s, struct reason *reason)
 {
     const struct part_exchange_options *o = s->options;
     struct ckpt_hasher *hasher = NULL;
@@ -192,7 +192,7 @@ enum status part_exchange(const struct part_exchange_options *options, uint32_t 
     struct exchange_state s = { .options = options };
     enum status st = exchange_open(&s);
     if (st == ST_OK)
-        st = meet(&s, reason);
+        st = join(&s, reason);
     if (st == ST_OK)
         st = run_rounds(&s, out_blamed, reason);
     exchange_close(&s);

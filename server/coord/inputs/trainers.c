@@ -488,9 +488,9 @@ void coord_trainer_message(struct coord *coord, struct coord_conn *conn,
     } else if (conn->spare || conn->generation != conn->job->m.generation) {
         coord_detach(conn);
         coord_send_over_to(coord, conn, "this generation is over");
-    } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_MEET) {
+    } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_JOIN) {
         conn->job->m.ranks[conn->rank].heard_at = coord_now(coord);
-        coord_meet(coord, conn->job, conn->rank, message->meet);
+        coord_rendezvous_join(coord, conn->job, conn->rank, message->join);
     } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS) {
         take_rows(coord, conn, message->metrics);
     } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_REPORT) {

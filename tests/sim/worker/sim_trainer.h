@@ -30,8 +30,8 @@ struct sim_trainer {
     uint64_t total, every;
     bool leave;
     uint64_t stored;          /* a checkpoint of this step is in the store, or copies of it are */
-    int64_t all_came_at;      /* to the meeting that this one waits in; 0: they didn't */
-    int64_t peers_at;         /* from when on it comes to the second meeting; 0: it was there */
+    int64_t all_came_at;      /* to the round that this one waits in; 0: they didn't */
+    int64_t peers_at;         /* from when on it comes to the second round; 0: it was there */
     uint32_t restored_shards; /* files of the checkpoint that it restores */
     int64_t built_at;         /* BUILDING: a spare is ready then */
     bool begins, compares;    /* its first step is to come; states are compared before it goes on */
@@ -55,8 +55,8 @@ void sim_form(struct sim *sim, struct sim_trainer *t);
 void sim_train(struct sim *sim, struct sim_trainer *t);
 void sim_settle(struct sim *sim, struct sim_trainer *t);
 
-/* ---- sim_meeting.c ---- */
-/* A worker comes to that meeting of its generation. Returns whether it has the others' parts: an
+/* ---- sim_rendezvous.c ---- */
+/* A worker comes to that round of its generation. Returns whether it has the others' parts: an
  * answer that doesn't come though all have come is lost. */
 bool sim_meets(struct sim *sim, struct sim_trainer *t, const char *name);
 

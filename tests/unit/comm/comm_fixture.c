@@ -35,15 +35,15 @@ void shared_rendezvous_free(struct shared_rendezvous *shared)
     (void)munmap(shared, sizeof(*shared));
 }
 
-/* Under mutex: the number of the meeting of that name, with this part in it. */
+/* Under mutex: the number of the round of that name, with this part in it. */
 static int bring(struct shared_rendezvous *shared, int rank, const char *name,
                  const struct rendezvous_part *mine, int ranks)
 {
     int at = 0;
-    while (at < RENDEZVOUS_MEETINGS && shared->meetings[at].name[0] != '\0' &&
+    while (at < RENDEZVOUS_ROUNDS && shared->meetings[at].name[0] != '\0' &&
            strcmp(shared->meetings[at].name, name) != 0)
         at++;
-    CHECK(at < RENDEZVOUS_MEETINGS);
+    CHECK(at < RENDEZVOUS_ROUNDS);
     CHECK(ranks <= SHARED_RANKS);
     (void)snprintf(shared->meetings[at].name, RENDEZVOUS_NAME, "%s", name);
     if (shared->meetings[at].parts[rank].came)
@@ -61,7 +61,7 @@ static int bring(struct shared_rendezvous *shared, int rank, const char *name,
     return at;
 }
 
-static enum status shared_meet(void *self, const char *name, const struct rendezvous_part *mine,
+static enum status shared_join(void *self, const char *name, const struct rendezvous_part *mine,
                                int ranks, int64_t timeout_ms, struct rendezvous_got *out)
 {
     const struct shared_member *member = self;
@@ -121,7 +121,7 @@ struct rendezvous shared_rendezvous_of(struct shared_rendezvous *shared, int ran
 {
     CHECK(rank >= 0 && rank < SHARED_RANKS);
     return (struct rendezvous){ .self = &shared->members[rank],
-                                .meet = shared_meet,
+                                .join = shared_join,
                                 .is_over = shared_is_over };
 }
 
@@ -146,16 +146,16 @@ void local_hub_release(struct local_hub *hub)
     (void)pthread_mutex_destroy(&hub->mutex);
 }
 
-static void meet(struct local_hub *hub)
+static void join(struct local_hub *hub)
 {
     (void)pthread_mutex_lock(&hub->mutex);
-    const uint64_t meeting = hub->meetings;
+    const uint64_t round_name = hub->meetings;
     if (++hub->arrived == hub->size) {
         hub->arrived = 0;
         hub->meetings++;
         (void)pthread_cond_broadcast(&hub->changed);
     }
-    while (hub->meetings == meeting)
+    while (hub->meetings == round_name)
         (void)pthread_cond_wait(&hub->changed, &hub->mutex);
     (void)pthread_mutex_unlock(&hub->mutex);
 }
@@ -166,7 +166,7 @@ static enum status all_to_all_v(struct comm *comm, const struct comm_segment *se
     (void)timeout_ms;
     struct local_hub *hub = comm->hub;
     hub->send[comm->rank] = send;
-    meet(hub);
+    join(hub);
     for (int r = 0; r < hub->size; r++) {
         if (r == comm->rank)
             continue;
@@ -175,7 +175,7 @@ static enum status all_to_all_v(struct comm *comm, const struct comm_segment *se
         if (from.size > 0)
             memcpy(recv[r].data, from.data, from.size);
     }
-    meet(hub);
+    join(hub);
     return ST_OK;
 }
 
@@ -185,7 +185,7 @@ static enum status all_gather_v(struct comm *comm, const struct comm_segment *se
     (void)timeout_ms;
     struct local_hub *hub = comm->hub;
     hub->send[comm->rank] = segments;
-    meet(hub);
+    join(hub);
     for (int r = 0; r < hub->size; r++) {
         if (r == comm->rank)
             continue;
@@ -194,7 +194,7 @@ static enum status all_gather_v(struct comm *comm, const struct comm_segment *se
         if (from.size > 0)
             memcpy(segments[r].data, from.data, from.size);
     }
-    meet(hub);
+    join(hub);
     return ST_OK;
 }
 
@@ -234,7 +234,7 @@ enum status gloo_open_some(struct shared_rendezvous *shared, const struct comm_s
 {
     const struct rendezvous rendezvous = shared_rendezvous_of(shared, rank);
     const struct comm_options options = { .rendezvous = &rendezvous,
-                                          .meeting = some->meeting,
+                                          .round_name = some->round_name,
                                           .rank = rank,
                                           .size = size,
                                           .members = some->members,
@@ -249,6 +249,6 @@ enum status gloo_open_some(struct shared_rendezvous *shared, const struct comm_s
 enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size, int64_t timeout_ms,
                            struct comm **out)
 {
-    const struct comm_some all = { .meeting = "workers" };
+    const struct comm_some all = { .round_name = "workers" };
     return gloo_open_some(shared, &all, rank, size, timeout_ms, out);
 }

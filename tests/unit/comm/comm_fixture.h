@@ -31,7 +31,7 @@ struct shared_rendezvous {
             uint8_t common[RENDEZVOUS_COMMON_MAX];
             uint8_t items[SHARED_RANKS][RENDEZVOUS_ITEM_MAX];
         } parts[SHARED_RANKS];
-    } meetings[RENDEZVOUS_MEETINGS];
+    } meetings[RENDEZVOUS_ROUNDS];
 };
 
 /* Shared with children that are forked later. */
@@ -46,7 +46,7 @@ void shared_rendezvous_bring_nothing(struct shared_rendezvous *shared, const cha
 
 /* Options of a communicator of some ranks (comm_options); members NULL: of all. */
 struct comm_some {
-    const char *meeting;
+    const char *round_name;
     const int *members;
     int member_count;
     const bool *connected;
@@ -59,7 +59,7 @@ enum status gloo_open_some(struct shared_rendezvous *shared, const struct comm_s
 enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size, int64_t timeout_ms,
                            struct comm **out);
 
-/* Ranks of one process; every collective is a meeting of all. */
+/* Ranks of one process; every collective is a round of all. */
 struct local_hub {
     pthread_mutex_t mutex;
     pthread_cond_t changed;

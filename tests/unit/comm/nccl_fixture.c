@@ -26,7 +26,7 @@ enum status nccl_open_some(struct nccl_rank *r, const struct comm_some *some, st
                            struct comm **out)
 {
     const struct comm_options options = { .rendezvous = &r->rendezvous,
-                                          .meeting = some->meeting,
+                                          .round_name = some->round_name,
                                           .rank = r->rank,
                                           .size = r->size,
                                           .members = some->members,
@@ -46,7 +46,7 @@ void *nccl_run_rank(void *arg)
     struct nccl_rank *r = arg;
     nccl_open_device(r);
     const struct comm_options options = { .rendezvous = &r->rendezvous,
-                                          .meeting = "workers",
+                                          .round_name = "workers",
                                           .rank = r->rank,
                                           .size = r->size,
                                           .timeout_ms = r->timeout_ms,

@@ -360,7 +360,7 @@ static void impossible_ranks_and_hosts_are_refused(void **state)
     assert_int_equal(gloo_open_rank(shared, 0, 0, LONG_MS, &comm), ST_INVALID);
     const struct rendezvous rendezvous = shared_rendezvous_of(shared, 0);
     struct comm_options options = { .rendezvous = &rendezvous,
-                                    .meeting = "workers",
+                                    .round_name = "workers",
                                     .size = 2,
                                     .host = "no.such.host.invalid",
                                     .secret = "any",

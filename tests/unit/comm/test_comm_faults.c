@@ -455,7 +455,7 @@ static const int group_members[] = { 1, 3, 4 };
 static enum status open_group(const struct scene *scene, int rank, struct comm **out)
 {
     const bool alone = rank == 0 || rank == 2;
-    const struct comm_some some = { .meeting = "group",
+    const struct comm_some some = { .round_name = "group",
                                     .members = alone ? &rank : group_members,
                                     .member_count = alone ? 1 : 3 };
     return gloo_open_some(scene->shared, &some, rank, 5, LONG_MS, out);

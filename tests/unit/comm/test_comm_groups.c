@@ -1,5 +1,5 @@
 /*
- * Communicators of some ranks, over gloo: several groups from one meeting, and one of neighbours
+ * Communicators of some ranks, over gloo: several groups from one round, and one of neighbours
  * beside them. Ranks are threads, with a second one for the neighbours.
  */
 #include <stdint.h>
@@ -67,7 +67,7 @@ static enum status open_group(struct rank_thread *self, struct comm **out)
     const int stage = self->rank / self->layout.width;
     for (int m = 0; m < self->layout.width; m++)
         members[m] = stage * self->layout.width + m;
-    const struct comm_some some = { .meeting = "group",
+    const struct comm_some some = { .round_name = "group",
                                     .members = members,
                                     .member_count = self->layout.width };
     return gloo_open_some(self->shared, &some, self->rank, RANKS, LONG_MS, out);
@@ -108,7 +108,7 @@ static enum status open_pipe(struct rank_thread *self, struct comm **out)
         connected[r] = r == self->rank - width || r == self->rank + width;
     }
     const struct comm_some some = {
-        .meeting = "pipe", .members = all, .member_count = RANKS, .connected = connected
+        .round_name = "pipe", .members = all, .member_count = RANKS, .connected = connected
     };
     return gloo_open_some(self->shared, &some, self->rank, RANKS, LONG_MS, out);
 }
@@ -218,7 +218,7 @@ static void members_are_in_order_in_the_generation_and_oneself_among_them(void *
                   { { -1, 1 }, 2 },   { { 1 }, 0 },    { { 1, 2, 3 }, RANKS + 1 } };
     struct shared_rendezvous *shared = shared_rendezvous_new();
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        const struct comm_some some = { .meeting = "group",
+        const struct comm_some some = { .round_name = "group",
                                         .members = wrong[i].members,
                                         .member_count = wrong[i].count };
         struct comm *comm = NULL;

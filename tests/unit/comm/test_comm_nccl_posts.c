@@ -30,7 +30,7 @@ static void copy(struct nccl_rank *r, void *to, const void *from, size_t count,
 
 static enum status open_pipe(struct nccl_rank *r, struct stream **out_stream, struct comm **out)
 {
-    const struct comm_some all = { .meeting = "pipe" };
+    const struct comm_some all = { .round_name = "pipe" };
     CHECK(r->table->stream_new(r->backend, out_stream) == ST_OK);
     return nccl_open_some(r, &all, *out_stream, out);
 }
@@ -309,12 +309,14 @@ static void so_many_are_under_way_and_no_more(void **state)
 
 /* ---- groups ---- */
 
-/* [0, 1] and [2, 3], and then each alone: one meeting each. */
+/* [0, 1] and [2, 3], and then each alone: one round each. */
 static enum status groups_body(struct nccl_rank *r)
 {
     const int pair[2] = { r->rank / 2 * 2, r->rank / 2 * 2 + 1 };
-    const struct comm_some some = { .meeting = "group", .members = pair, .member_count = 2 };
-    const struct comm_some alone = { .meeting = "alone", .members = &r->rank, .member_count = 1 };
+    const struct comm_some some = { .round_name = "group", .members = pair, .member_count = 2 };
+    const struct comm_some alone = { .round_name = "alone",
+                                     .members = &r->rank,
+                                     .member_count = 1 };
     struct comm *comm = NULL, *lone = NULL;
     struct stream *stream = NULL;
     uint32_t words[2] = { 0 }, *data = device_new(r, 2);

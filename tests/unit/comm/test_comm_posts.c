@@ -55,7 +55,7 @@ static void run_ranks(int size, uint64_t seed,
 }
 
 /* All are here. Its messages are a collective's, so none of them is in the order of posts. */
-static enum status meet(struct comm *comm, const struct rank_thread *self)
+static enum status join(struct comm *comm, const struct rank_thread *self)
 {
     uint8_t bytes[RANKS_MAX] = { 0 };
     struct comm_segment segments[RANKS_MAX];
@@ -241,7 +241,7 @@ static enum status random_body(struct comm *comm, const struct rank_thread *self
             st = wait_round(&p, round);
     }
     if (st == ST_OK)
-        st = meet(comm, self); /* closing doesn't wait long for those that are behind */
+        st = join(comm, self); /* closing doesn't wait long for those that are behind */
     return st == ST_OK && p.count > 0 ? ST_CORRUPT : st;
 }
 
@@ -279,7 +279,7 @@ static enum status row_body(struct comm *comm, const struct rank_thread *self)
     const bool first_sends = self->seed == 1;
     enum status st = post_row(comm, self, first_sends, rows[first_sends], posts[first_sends]);
     if (st == ST_OK)
-        st = meet(comm, self);
+        st = join(comm, self);
     if (st == ST_OK)
         st = post_row(comm, self, !first_sends, rows[!first_sends], posts[!first_sends]);
     for (uint32_t i = ROW; st == ST_OK && i > 0; i--) {
@@ -290,7 +290,7 @@ static enum status row_body(struct comm *comm, const struct rank_thread *self)
     }
     for (uint32_t i = 0; st == ST_OK && i < ROW; i++)
         st = comm_gloo()->wait_one(comm, &posts[1][i], LONG_MS);
-    return st == ST_OK ? meet(comm, self) : st;
+    return st == ST_OK ? join(comm, self) : st;
 }
 
 static void messages_arrive_in_the_order_in_which_they_were_posted(void **state)
@@ -463,7 +463,7 @@ static enum status twice_body(struct comm *comm, const struct rank_thread *self)
     const struct comm_table *t = comm_gloo();
     uint8_t byte = 0;
     struct comm_post posts[2];
-    const enum status met = meet(comm, self); /* rank 1 has opened its own */
+    const enum status met = join(comm, self); /* rank 1 has opened its own */
     if (self->rank == 1) {
         CHECK((met == ST_OK ? t->recv(comm, 0, &byte, 1, LONG_MS) : met) == ST_PEER);
         return ST_OK;
@@ -484,15 +484,15 @@ static void a_buffer_that_is_posted_twice_ends_the_communicator(void **state)
 }
 
 /* Rank 1 leaves what it posted, and closes. It says no farewell, which would come to rank 0 as its
- * part of the second meeting: for rank 0 it has died. */
+ * part of the second round: for rank 0 it has died. */
 static enum status left_body(struct comm *comm, const struct rank_thread *self)
 {
     uint8_t byte = 0;
     struct comm_post post;
-    enum status st = meet(comm, self);
+    enum status st = join(comm, self);
     if (self->rank == 0) {
         if (st == ST_OK)
-            st = meet(comm, self);
+            st = join(comm, self);
         return st == ST_PEER && comm_gloo()->blamed(comm) == 1 ? ST_OK : ST_CORRUPT;
     }
     CHECK(st == ST_OK);

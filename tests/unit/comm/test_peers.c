@@ -102,7 +102,7 @@ struct rank {
     pthread_t thread;
 };
 
-/* The meeting of a rank whose port the strangers have found. */
+/* The round of a rank whose port the strangers have found. */
 static enum status meet_behind_strangers(void *self, const char *name,
                                          const struct rendezvous_part *mine, int ranks,
                                          int64_t timeout_ms, struct rendezvous_got *out)
@@ -117,7 +117,7 @@ static enum status meet_behind_strangers(void *self, const char *name,
                 send_stranger(scene->kinds[k], (const uint8_t *)mine->common + 4, rank->rank);
         }
     }
-    return inner.meet(inner.self, name, mine, ranks, timeout_ms, out);
+    return inner.join(inner.self, name, mine, ranks, timeout_ms, out);
 }
 
 static bool is_not_over(void *self)
@@ -148,11 +148,11 @@ static void *run_rank(void *arg)
     struct rank *self = arg;
     const struct scene *scene = self->scene;
     const struct rendezvous rendezvous = { .self = self,
-                                           .meet = meet_behind_strangers,
+                                           .join = meet_behind_strangers,
                                            .is_over = is_not_over };
     const char *secret = scene->secrets[self->rank];
     const struct comm_options options = { .rendezvous = &rendezvous,
-                                          .meeting = "workers",
+                                          .round_name = "workers",
                                           .rank = self->rank,
                                           .size = scene->size,
                                           .host = "127.0.0.1",

@@ -76,23 +76,23 @@ Cairn__V1__TrainerOrder *stay_order(uint64_t step)
     return ORDER(SAVE_AT, save_at, &at);
 }
 
-Cairn__V1__TrainerOrder *met_order(const char *name, enum status st, uint32_t ranks,
-                                   const char *common, const char *items)
+Cairn__V1__TrainerOrder *joined_order(const char *name, enum status st, uint32_t ranks,
+                                      const char *common, const char *items)
 {
     ProtobufCBinaryData commons[16];
-    Cairn__V1__Met met = CAIRN__V1__MET__INIT;
+    Cairn__V1__RendezvousResult joined = CAIRN__V1__RENDEZVOUS_RESULT__INIT;
     CHECK(ranks <= 16);
     for (uint32_t r = 0; r < ranks; r++) {
         commons[r].data = (uint8_t *)(uintptr_t)common;
         commons[r].len = strlen(common);
     }
-    met.name = (char *)(uintptr_t)name;
-    met.status = st;
-    met.n_commons = ranks;
-    met.commons = commons;
-    met.items.data = (uint8_t *)(uintptr_t)items;
-    met.items.len = strlen(items);
-    return ORDER(MET, met, &met);
+    joined.name = (char *)(uintptr_t)name;
+    joined.status = st;
+    joined.n_commons = ranks;
+    joined.commons = commons;
+    joined.items.data = (uint8_t *)(uintptr_t)items;
+    joined.items.len = strlen(items);
+    return ORDER(JOINED, joined, &joined);
 }
 
 Cairn__V1__TrainerOrder *metric_ack_order(uint64_t through)

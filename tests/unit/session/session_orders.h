@@ -23,8 +23,8 @@ Cairn__V1__TrainerOrder *save_at_order(uint64_t step, bool exits);
 Cairn__V1__TrainerOrder *stay_order(uint64_t step); /* no exit after it */
 Cairn__V1__TrainerOrder *read_back_order(uint64_t step, const char *dir, uint32_t shards);
 /* Every rank brought `common`; items: of all ranks. */
-Cairn__V1__TrainerOrder *met_order(const char *name, enum status st, uint32_t ranks,
-                                   const char *common, const char *items);
+Cairn__V1__TrainerOrder *joined_order(const char *name, enum status st, uint32_t ranks,
+                                      const char *common, const char *items);
 Cairn__V1__TrainerOrder *metric_ack_order(uint64_t through);
 Cairn__V1__TrainerOrder *over_order(const char *reason);
 Cairn__V1__TrainerOrder *park_order(const char *reason);

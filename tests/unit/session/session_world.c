@@ -102,16 +102,16 @@ static void on_report(struct coordinator *c, const Cairn__V1__SaveReport *report
 }
 
 /* The world has one rank. */
-static void on_meet(struct coordinator *c, const Cairn__V1__Meet *meet)
+static void on_join(struct coordinator *c, const Cairn__V1__RendezvousJoin *join)
 {
     char common[16] = "", items[16] = "";
-    CHECK(meet->common.len < sizeof(common));
-    CHECK(meet->items.len < sizeof(items));
-    memcpy(common, meet->common.data, meet->common.len);
-    memcpy(items, meet->items.data, meet->items.len);
+    CHECK(join->common.len < sizeof(common));
+    CHECK(join->items.len < sizeof(items));
+    memcpy(common, join->common.data, join->common.len);
+    memcpy(items, join->items.data, join->items.len);
     c->meets++;
-    if (!c->meets_silent && !meet->answered)
-        put_order(c, met_order(meet->name, ST_OK, 1, common, items));
+    if (!c->meets_silent && !join->answered)
+        put_order(c, joined_order(join->name, ST_OK, 1, common, items));
 }
 
 static void on_save_failed(struct coordinator *c, const Cairn__V1__SaveFailed *failed)
@@ -168,8 +168,8 @@ static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *m
     case CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS:
         c->rows_through = message->metrics->rows[message->metrics->n_rows - 1]->step;
         break;
-    case CAIRN__V1__TRAINER_MESSAGE__BODY_MEET:
-        on_meet(c, message->meet);
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_JOIN:
+        on_join(c, message->join);
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN:
         c->begins++;

@@ -133,14 +133,14 @@ static void a_save_is_committed_however_often_the_link_is_lost(void **state)
     world_free(w);
 }
 
-static enum status meet(struct world *w, const char *name, int64_t timeout_ms,
+static enum status join(struct world *w, const char *name, int64_t timeout_ms,
                         struct rendezvous_got *got)
 {
     const struct rendezvous *rendezvous = session_rendezvous(w->session);
     const struct rendezvous_part mine = {
         .common = "host", .common_size = 4, .items = "pp", .item_size = 2
     };
-    return rendezvous->meet(rendezvous->self, name, &mine, 1, timeout_ms, got);
+    return rendezvous->join(rendezvous->self, name, &mine, 1, timeout_ms, got);
 }
 
 static void ranks_meet_and_one_that_gave_up_may_go_on_waiting(void **state)
@@ -148,24 +148,24 @@ static void ranks_meet_and_one_that_gave_up_may_go_on_waiting(void **state)
     (void)state;
     struct world *w = joined();
     struct rendezvous_got got;
-    assert_int_equal(meet(w, "workers", LONG_MS, &got), ST_OK);
+    assert_int_equal(join(w, "workers", LONG_MS, &got), ST_OK);
     assert_int_equal(got.common_size, 4);
     assert_memory_equal(got.common, "host", 4);
     assert_memory_equal(got.item, "pp", 2);
     (void)pthread_mutex_lock(&w->c.mutex);
     w->c.meets_silent = true;
     (void)pthread_mutex_unlock(&w->c.mutex);
-    assert_int_equal(meet(w, "peers", 1, &got), ST_TIMED_OUT);
+    assert_int_equal(join(w, "peers", 1, &got), ST_TIMED_OUT);
     await(w, &w->c.meets, 2);
     (void)pthread_mutex_lock(&w->c.mutex);
     w->c.meets_silent = false;
     lose(&w->c);
     (void)pthread_mutex_unlock(&w->c.mutex);
-    assert_int_equal(meet(w, "peers", LONG_MS, &got), ST_OK);
+    assert_int_equal(join(w, "peers", LONG_MS, &got), ST_OK);
     assert_int_equal(w->c.meets, 4); /* both were said again */
     const struct rendezvous *rendezvous = session_rendezvous(w->session);
     const struct rendezvous_part nothing = { 0 };
-    assert_int_equal(rendezvous->meet(rendezvous->self, "x", &nothing, 2, LONG_MS, &got),
+    assert_int_equal(rendezvous->join(rendezvous->self, "x", &nothing, 2, LONG_MS, &got),
                      ST_INVALID); /* there is one rank */
     assert_false(rendezvous->is_over(rendezvous->self));
     world_free(w);
@@ -175,7 +175,7 @@ static void *wait_for_others(void *arg)
 {
     struct world *w = arg;
     struct rendezvous_got got;
-    return (void *)(intptr_t)meet(w, "never", LONG_MS, &got);
+    return (void *)(intptr_t)join(w, "never", LONG_MS, &got);
 }
 
 static void over_frees_whoever_waits_and_is_told_once(void **state)
@@ -400,7 +400,7 @@ static void an_exit_that_is_taken_back_ends_the_wait_for_its_save(void **state)
     order_save_at(&w->c, 3, true);
     (void)pthread_mutex_unlock(&w->c.mutex);
     struct rendezvous_got got;
-    assert_int_equal(meet(w, "x", LONG_MS, &got), ST_OK); /* what came before it is heard */
+    assert_int_equal(join(w, "x", LONG_MS, &got), ST_OK); /* what came before it is heard */
     assert_int_equal(session_due_at(w->session, 3), SESSION_DUE_SAVE_AND_EXIT);
     struct training t;
     training_init(&t, 3);

@@ -185,15 +185,15 @@ static void rows_of_a_step_are_told_before_its_save(void **state)
 
 /* ---- rendezvous ---- */
 
-/* Comes to a meeting of three ranks, with items of two bytes. */
-static const struct session_meeting *come(struct bench *b, const char *name)
+/* Comes to a round of three ranks, with items of two bytes. */
+static const struct session_rendezvous_round *come(struct bench *b, const char *name)
 {
     const struct rendezvous_part mine = {
         .common = "me", .common_size = 2, .items = "aabbcc", .item_size = 2
     };
-    const struct session_meeting *meeting = NULL;
-    assert_int_equal(session_fsm_meet(&b->fsm, name, &mine, 3, &meeting), ST_OK);
-    return meeting;
+    const struct session_rendezvous_round *round = NULL;
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, name, &mine, 3, &round), ST_OK);
+    return round;
 }
 
 static void an_answer_finds_its_meeting_and_only_the_first_counts(void **state)
@@ -201,28 +201,28 @@ static void an_answer_finds_its_meeting_and_only_the_first_counts(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     struct rendezvous_got got[3];
-    const struct session_meeting *one = come(b, "one"), *two = come(b, "two");
+    const struct session_rendezvous_round *one = come(b, "one"), *two = come(b, "two");
     assert_ptr_equal(come(b, "one"), one);
-    assert_says(b, MEET);
-    assert_string_equal(b->out.meet.name, "one");
-    assert_int_equal(b->out.meet.common.len, 2);
-    assert_int_equal(b->out.meet.items.len, 6);
-    assert_memory_equal(b->out.meet.items.data, "aabbcc", 6);
-    assert_false(b->out.meet.answered);
-    assert_says(b, MEET);
-    assert_string_equal(b->out.meet.name, "two");
+    assert_says(b, JOIN);
+    assert_string_equal(b->out.join.name, "one");
+    assert_int_equal(b->out.join.common.len, 2);
+    assert_int_equal(b->out.join.items.len, 6);
+    assert_memory_equal(b->out.join.items.data, "aabbcc", 6);
+    assert_false(b->out.join.answered);
+    assert_says(b, JOIN);
+    assert_string_equal(b->out.join.name, "two");
     assert_silent(b);
-    hear(b, met_order("three", ST_OK, 3, "", ""));
-    hear(b, met_order("two", ST_OK, 3, "host", "xxyyzz"));
-    hear(b, met_order("two", ST_INVALID, 0, "", ""));
+    hear(b, joined_order("three", ST_OK, 3, "", ""));
+    hear(b, joined_order("two", ST_OK, 3, "host", "xxyyzz"));
+    hear(b, joined_order("two", ST_INVALID, 0, "", ""));
     assert_false(one->answered);
     assert_true(two->answered);
-    assert_int_equal(session_fsm_met(two, got), ST_OK);
+    assert_int_equal(session_fsm_rendezvous_result(two, got), ST_OK);
     assert_int_equal(got[2].common_size, 4);
     assert_memory_equal(got[2].common, "host", 4);
     assert_memory_equal(got[1].item, "yy", 2);
-    hear(b, met_order("one", ST_OK, 3, "host", "xxyyz"));
-    assert_int_equal(session_fsm_met(one, got), ST_INVALID);
+    hear(b, joined_order("one", ST_OK, 3, "host", "xxyyz"));
+    assert_int_equal(session_fsm_rendezvous_result(one, got), ST_INVALID);
     bench_free(b);
 }
 
@@ -233,17 +233,17 @@ static void what_was_brought_is_said_on_every_connection(void **state)
     struct bench *b = trained(1, 0);
     (void)come(b, "one");
     (void)come(b, "two");
-    assert_says(b, MEET);
+    assert_says(b, JOIN);
     reconnect(b);
-    assert_says(b, MEET);
-    assert_says(b, MEET);
-    hear(b, met_order("one", ST_OK, 3, "host", "xxyyzz"));
+    assert_says(b, JOIN);
+    assert_says(b, JOIN);
+    hear(b, joined_order("one", ST_OK, 3, "host", "xxyyzz"));
     reconnect(b);
-    assert_says(b, MEET);
-    assert_string_equal(b->out.meet.name, "one");
-    assert_true(b->out.meet.answered);
-    assert_says(b, MEET);
-    assert_false(b->out.meet.answered);
+    assert_says(b, JOIN);
+    assert_string_equal(b->out.join.name, "one");
+    assert_true(b->out.join.answered);
+    assert_says(b, JOIN);
+    assert_false(b->out.join.answered);
     bench_free(b);
 }
 
@@ -252,27 +252,27 @@ static void meetings_have_bounds(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     struct rendezvous_got got[3];
-    const struct session_meeting *meeting = NULL;
+    const struct session_rendezvous_round *round = NULL;
     const struct rendezvous_part nothing = { 0 };
     const struct rendezvous_part common = { .common_size = RENDEZVOUS_COMMON_MAX + 1 };
     const struct rendezvous_part item = { .item_size = RENDEZVOUS_ITEM_MAX + 1 };
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &common, 3, &meeting), ST_INVALID);
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &item, 3, &meeting), ST_INVALID);
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &nothing, 0, &meeting), ST_INVALID);
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &nothing, LIMIT_RANKS + 1, &meeting),
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &common, 3, &round), ST_INVALID);
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &item, 3, &round), ST_INVALID);
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &nothing, 0, &round), ST_INVALID);
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &nothing, LIMIT_RANKS + 1, &round),
                      ST_INVALID);
-    assert_int_equal(session_fsm_meet(&b->fsm, "a name that is longer than a name may be", &nothing,
-                                      3, &meeting),
+    assert_int_equal(session_fsm_rendezvous_join(
+                         &b->fsm, "a name that is longer than a name may be", &nothing, 3, &round),
                      ST_INVALID);
-    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
+    for (int i = 0; i < RENDEZVOUS_ROUNDS; i++) {
         const char name[] = { (char)('a' + i), '\0' };
-        assert_int_equal(session_fsm_meet(&b->fsm, name, &nothing, 3, &meeting), ST_OK);
-        assert_says(b, MEET);
+        assert_int_equal(session_fsm_rendezvous_join(&b->fsm, name, &nothing, 3, &round), ST_OK);
+        assert_says(b, JOIN);
     }
-    assert_int_equal(session_fsm_meet(&b->fsm, "z", &nothing, 3, &meeting), ST_FULL);
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &nothing, 3, &meeting), ST_OK);
-    hear(b, met_order("a", ST_FULL, 0, "", "")); /* refused */
-    assert_int_equal(session_fsm_met(meeting, got), ST_FULL);
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "z", &nothing, 3, &round), ST_FULL);
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &nothing, 3, &round), ST_OK);
+    hear(b, joined_order("a", ST_FULL, 0, "", "")); /* refused */
+    assert_int_equal(session_fsm_rendezvous_result(round, got), ST_FULL);
     bench_free(b);
 }
 
@@ -532,8 +532,8 @@ static void nothing_is_said_once_it_is_over(void **state)
     session_fsm_link_up(&b->fsm);
     assert_null(say(b));
     const struct rendezvous_part nothing = { 0 };
-    const struct session_meeting *meeting = NULL;
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &nothing, 3, &meeting), ST_STALE);
+    const struct session_rendezvous_round *round = NULL;
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &nothing, 3, &round), ST_STALE);
     bench_free(b);
 }
 

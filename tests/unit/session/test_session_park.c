@@ -37,7 +37,7 @@ static void the_step_thread_has_nothing_more_to_do_once_it_is_to_park(void **sta
     (void)state;
     struct bench *b = trained(1, 0);
     const struct rendezvous_part nothing = { 0 };
-    const struct session_meeting *meeting = NULL;
+    const struct session_rendezvous_round *round = NULL;
     struct readback_order read;
     int index = -1, file = -1;
     assert_false(session_fsm_ended(&b->fsm));
@@ -47,7 +47,7 @@ static void the_step_thread_has_nothing_more_to_do_once_it_is_to_park(void **sta
     assert_true(session_fsm_parks(&b->fsm));
     assert_false(b->fsm.over); /* the process lives */
     assert_string_equal(b->fsm.park.reason.text, "worker 2 died");
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &nothing, 4, &meeting), ST_STALE);
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &nothing, 4, &round), ST_STALE);
     assert_int_equal(session_fsm_save_begin(&b->fsm, 10, false, &index), ST_STALE);
     assert_int_equal(session_fsm_save_begin(&b->fsm, 100, true, &index), ST_STALE);
     assert_int_equal(session_fsm_copy_begin(&b->fsm, 10, &file), ST_STALE);
@@ -204,9 +204,9 @@ static void meetings_and_reads_of_it_are_not_said_again(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     const struct rendezvous_part part = { .common = "x", .common_size = 1 };
-    const struct session_meeting *meeting = NULL;
+    const struct session_rendezvous_round *round = NULL;
     const struct readback_news news = { .step = 10, .done = true };
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &part, 4, &meeting), ST_OK);
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &part, 4, &round), ST_OK);
     hear(b, read_back_order(10, "/store/a", 4));
     struct readback_order read;
     assert_true(session_fsm_read_order(&b->fsm, &read));

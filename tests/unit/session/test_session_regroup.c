@@ -180,18 +180,18 @@ static void a_failure_waits_for_park(void **state)
     world_free(w);
 }
 
-static enum status meet(struct session *session)
+static enum status join(struct session *session)
 {
     struct rendezvous_got got;
     const struct rendezvous *rendezvous = session_rendezvous(session);
     const struct rendezvous_part nothing = { 0 };
-    return rendezvous->meet(rendezvous->self, "workers", &nothing, 1, LONG_MS, &got);
+    return rendezvous->join(rendezvous->self, "workers", &nothing, 1, LONG_MS, &got);
 }
 
 static void *wait_in_a_meeting(void *arg)
 {
     struct parking *p = arg;
-    p->status = meet(p->session);
+    p->status = join(p->session);
     return NULL;
 }
 

@@ -142,14 +142,14 @@ static void a_spare_has_a_plan_and_nothing_to_do_in_its_generation(void **state)
     (void)state;
     struct session_assignment assignment;
     const struct rendezvous_part nothing = { 0 };
-    const struct session_meeting *meeting = NULL;
+    const struct session_rendezvous_round *round = NULL;
     struct readback_order read;
     struct bench *b = spare();
     assert_int_equal(session_fsm_assignment(&b->fsm, &assignment), ST_OK);
     assert_true(assignment.spare);
     assert_true(session_fsm_parks(&b->fsm));
     assert_false(b->fsm.over);
-    assert_int_equal(session_fsm_meet(&b->fsm, "a", &nothing, 4, &meeting), ST_STALE);
+    assert_int_equal(session_fsm_rendezvous_join(&b->fsm, "a", &nothing, 4, &round), ST_STALE);
     hear(b, read_back_order(10, "/store/a", 4));
     assert_false(session_fsm_read_order(&b->fsm, &read));
     hear(b, save_at_order(6, false));

@@ -43,15 +43,15 @@ static void take_row(void *arg, const struct session_row *row)
         one->options->row(one->options->row_arg, one->rank, row);
 }
 
-static enum status open_comm(struct one *one, const struct worker *worker, const char *meeting,
+static enum status open_comm(struct one *one, const struct worker *worker, const char *round_name,
                              const int *members, int count, const bool *connected,
                              struct comm **out)
 {
     const struct device *device = &worker->device;
-    const bool pipe = strcmp(meeting, "pipe") == 0;
+    const bool pipe = strcmp(round_name, "pipe") == 0;
     const struct rendezvous rendezvous = shared_rendezvous_of(one->shared, (int)one->rank);
     struct comm_options options = { .rendezvous = &rendezvous,
-                                    .meeting = meeting,
+                                    .round_name = round_name,
                                     .rank = (int)one->rank,
                                     .size = (int)one->options->size,
                                     .members = members,

@@ -487,14 +487,14 @@ static void the_rendezvous_of_a_generation_ends_with_it(void **state)
     struct coord_job *job = coord_submit_one(w, "a");
     far_open(&trainer, job->m.token);
     far_attach(w, &trainer, job, 0);
-    Cairn__V1__Meet meet = CAIRN__V1__MEET__INIT;
-    meet.name = "workers";
+    Cairn__V1__RendezvousJoin join = CAIRN__V1__RENDEZVOUS_JOIN__INIT;
+    join.name = "workers";
     Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_MEET;
-    message.meet = &meet;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_JOIN;
+    message.join = &join;
     coord_trainer_message(w->coord, &trainer.conn, &message);
     coord_end_group(w);
-    assert_non_null(job->meetings);
+    assert_non_null(job->rounds);
     assert_int_equal(coord_ask(w->coord, job, FSM_EV_KILL, NULL), ST_OK);
     coord_end_group(w);
     for (uint32_t i = 0; i < 2; i++) {
@@ -502,7 +502,7 @@ static void the_rendezvous_of_a_generation_ends_with_it(void **state)
         coord_end_group(w);
     }
     assert_string_equal(fsm_state_name(job->m.state), "KILLED");
-    assert_null(job->meetings);
+    assert_null(job->rounds);
     far_close_trainer(w, &trainer);
     far_close_agent(w, &agent);
 }

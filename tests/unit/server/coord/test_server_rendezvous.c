@@ -14,9 +14,9 @@
 /* What came to a trainer. */
 struct fake_rank {
     struct far_end far; /* first */
-    Cairn__V1__TrainerOrder *met;
+    Cairn__V1__TrainerOrder *joined;
     int answers;
-    size_t bytes; /* of all Met */
+    size_t bytes; /* of all RendezvousResult */
 };
 
 static void keep_met(struct coord_conn *conn, const struct coord_message *message)
@@ -25,13 +25,13 @@ static void keep_met(struct coord_conn *conn, const struct coord_message *messag
     Cairn__V1__TrainerOrder *order =
         cairn__v1__trainer_order__unpack(NULL, message->size, message->data);
     assert_non_null(order);
-    if (order->body_case != CAIRN__V1__TRAINER_ORDER__BODY_MET) {
+    if (order->body_case != CAIRN__V1__TRAINER_ORDER__BODY_JOINED) {
         cairn__v1__trainer_order__free_unpacked(order, NULL);
         return;
     }
-    if (rank->met)
-        cairn__v1__trainer_order__free_unpacked(rank->met, NULL);
-    rank->met = order;
+    if (rank->joined)
+        cairn__v1__trainer_order__free_unpacked(rank->joined, NULL);
+    rank->joined = order;
     rank->answers++;
     rank->bytes += message->size;
 }
@@ -68,17 +68,17 @@ static void close_all(struct coord_world *w, struct fake_rank *ranks, uint32_t c
     for (uint32_t r = 0; r < count; r++) {
         if (w)
             far_close_trainer(w, &ranks[r].far);
-        if (ranks[r].met)
-            cairn__v1__trainer_order__free_unpacked(ranks[r].met, NULL);
+        if (ranks[r].joined)
+            cairn__v1__trainer_order__free_unpacked(ranks[r].joined, NULL);
     }
     free(ranks);
 }
 
-static void say(struct coord_world *w, struct fake_rank *rank, Cairn__V1__Meet *meet)
+static void say(struct coord_world *w, struct fake_rank *rank, Cairn__V1__RendezvousJoin *join)
 {
     Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_MEET;
-    message.meet = meet;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_JOIN;
+    message.join = join;
     coord_trainer_message(w->coord, &rank->far.conn, &message);
     coord_end_group(w);
 }
@@ -104,30 +104,30 @@ static size_t come(struct coord_world *w, struct fake_rank *ranks, uint32_t rank
     host_of(rank, host);
     for (uint32_t r = 0; r < count; r++)
         ports[r] = port_of(rank, r);
-    Cairn__V1__Meet meet = CAIRN__V1__MEET__INIT;
-    meet.name = "workers";
-    meet.common = (ProtobufCBinaryData){ .len = sizeof(host), .data = host };
-    meet.items = (ProtobufCBinaryData){ .len = count * sizeof(ports[0]), .data = (uint8_t *)ports };
-    meet.answered = answered;
-    say(w, &ranks[rank], &meet);
-    return cairn__v1__meet__get_packed_size(&meet);
+    Cairn__V1__RendezvousJoin join = CAIRN__V1__RENDEZVOUS_JOIN__INIT;
+    join.name = "workers";
+    join.common = (ProtobufCBinaryData){ .len = sizeof(host), .data = host };
+    join.items = (ProtobufCBinaryData){ .len = count * sizeof(ports[0]), .data = (uint8_t *)ports };
+    join.answered = answered;
+    say(w, &ranks[rank], &join);
+    return cairn__v1__rendezvous_join__get_packed_size(&join);
 }
 
 static void assert_met(const struct fake_rank *ranks, uint32_t rank, uint32_t count)
 {
-    assert_non_null(ranks[rank].met);
-    const Cairn__V1__Met *met = ranks[rank].met->met;
-    assert_string_equal(met->name, "workers");
-    assert_int_equal(met->status, ST_OK);
-    assert_int_equal(met->n_commons, count);
-    assert_int_equal(met->items.len, count * sizeof(uint16_t));
+    assert_non_null(ranks[rank].joined);
+    const Cairn__V1__RendezvousResult *joined = ranks[rank].joined->joined;
+    assert_string_equal(joined->name, "workers");
+    assert_int_equal(joined->status, ST_OK);
+    assert_int_equal(joined->n_commons, count);
+    assert_int_equal(joined->items.len, count * sizeof(uint16_t));
     for (uint32_t r = 0; r < count; r++) {
         uint8_t host[4];
         uint16_t port;
         host_of(r, host);
-        memcpy(&port, met->items.data + r * sizeof(port), sizeof(port));
-        assert_int_equal(met->commons[r].len, sizeof(host));
-        assert_memory_equal(met->commons[r].data, host, sizeof(host));
+        memcpy(&port, joined->items.data + r * sizeof(port), sizeof(port));
+        assert_int_equal(joined->commons[r].len, sizeof(host));
+        assert_memory_equal(joined->commons[r].data, host, sizeof(host));
         assert_int_equal(port, port_of(r, rank));
     }
 }
@@ -248,14 +248,14 @@ static void a_restarted_coordinator_has_it_all_again(void **state)
 
 /* ---- bounds ---- */
 
-static void assert_refused(struct coord_world *w, struct fake_rank *rank, Cairn__V1__Meet *meet,
-                           enum status st)
+static void assert_refused(struct coord_world *w, struct fake_rank *rank,
+                           Cairn__V1__RendezvousJoin *join, enum status st)
 {
     const int answers = rank->answers;
-    say(w, rank, meet);
+    say(w, rank, join);
     assert_int_equal(rank->answers, answers + 1);
-    assert_int_equal(rank->met->met->status, st);
-    assert_string_equal(rank->met->met->name, meet->name);
+    assert_int_equal(rank->joined->joined->status, st);
+    assert_string_equal(rank->joined->joined->name, join->name);
 }
 
 static void what_can_be_no_meeting_is_refused_at_once(void **state)
@@ -265,31 +265,31 @@ static void what_can_be_no_meeting_is_refused_at_once(void **state)
     uint8_t data[RENDEZVOUS_COMMON_MAX + 1] = { 0 };
     struct coord_job *job = submit(w, &agent, 2);
     struct fake_rank *ranks = attach_all(w, job);
-    Cairn__V1__Meet meet = CAIRN__V1__MEET__INIT;
-    assert_refused(w, &ranks[0], &meet, ST_INVALID); /* no name */
-    meet.name = "a name that is longer than a name may be";
-    assert_refused(w, &ranks[0], &meet, ST_INVALID);
-    meet.name = "workers";
-    meet.common = (ProtobufCBinaryData){ .len = sizeof(data), .data = data };
-    assert_refused(w, &ranks[0], &meet, ST_INVALID);
-    meet.common.len = 0;
-    meet.items = (ProtobufCBinaryData){ .len = 3, .data = data };
-    assert_refused(w, &ranks[0], &meet, ST_INVALID);
-    meet.items.len = (size_t)2 * (RENDEZVOUS_ITEM_MAX + 1);
-    assert_refused(w, &ranks[0], &meet, ST_INVALID);
-    assert_null(job->meetings);
-    meet.items.len = 4;
-    say(w, &ranks[0], &meet);
-    meet.items.len = 2; /* not what the other has */
-    assert_refused(w, &ranks[1], &meet, ST_INVALID);
-    char names[RENDEZVOUS_MEETINGS][2] = { { 0 } };
-    for (int i = 1; i < RENDEZVOUS_MEETINGS; i++) {
+    Cairn__V1__RendezvousJoin join = CAIRN__V1__RENDEZVOUS_JOIN__INIT;
+    assert_refused(w, &ranks[0], &join, ST_INVALID); /* no name */
+    join.name = "a name that is longer than a name may be";
+    assert_refused(w, &ranks[0], &join, ST_INVALID);
+    join.name = "workers";
+    join.common = (ProtobufCBinaryData){ .len = sizeof(data), .data = data };
+    assert_refused(w, &ranks[0], &join, ST_INVALID);
+    join.common.len = 0;
+    join.items = (ProtobufCBinaryData){ .len = 3, .data = data };
+    assert_refused(w, &ranks[0], &join, ST_INVALID);
+    join.items.len = (size_t)2 * (RENDEZVOUS_ITEM_MAX + 1);
+    assert_refused(w, &ranks[0], &join, ST_INVALID);
+    assert_null(job->rounds);
+    join.items.len = 4;
+    say(w, &ranks[0], &join);
+    join.items.len = 2; /* not what the other has */
+    assert_refused(w, &ranks[1], &join, ST_INVALID);
+    char names[RENDEZVOUS_ROUNDS][2] = { { 0 } };
+    for (int i = 1; i < RENDEZVOUS_ROUNDS; i++) {
         names[i][0] = (char)('a' + i);
-        meet.name = names[i];
-        say(w, &ranks[0], &meet);
+        join.name = names[i];
+        say(w, &ranks[0], &join);
     }
-    meet.name = "one more";
-    assert_refused(w, &ranks[0], &meet, ST_FULL);
+    join.name = "one more";
+    assert_refused(w, &ranks[0], &join, ST_FULL);
     close_all(w, ranks, 2);
     far_close_agent(w, &agent);
 }

@@ -120,13 +120,14 @@ static void open_worker(struct one *one, uint32_t generation, uint32_t rank)
 }
 
 /* NULL where there is one rank. */
-static struct comm *meet(const struct one *one, const struct comm_table *with, const char *meeting)
+static struct comm *join(const struct one *one, const struct comm_table *with,
+                         const char *round_name)
 {
     const struct rendezvous rendezvous = shared_rendezvous_of(one->shared, (int)one->rank);
     const struct device *d = &one->worker->device;
     const struct comm_options options = {
         .rendezvous = &rendezvous,
-        .meeting = meeting,
+        .round_name = round_name,
         .rank = (int)one->rank,
         .size = (int)sizes[one->generation],
         .host = "127.0.0.1",
@@ -145,7 +146,7 @@ static struct comm *meet(const struct one *one, const struct comm_table *with, c
 
 static void connect_worker(struct one *one)
 {
-    struct comm *comm = meet(one, one->worker->device.comm, "workers");
+    struct comm *comm = join(one, one->worker->device.comm, "workers");
     const struct worker_comms comms = { .world = comm, .group = comm };
     must(one, worker_connect(one->worker, &comms, &one->reason));
 }
@@ -170,7 +171,7 @@ static void get_state(struct one *one)
         if (source)
             sources[assignment.live_source_count++] = r;
     }
-    struct comm *live = one->generation > 0 ? meet(one, comm_gloo(), "live") : NULL;
+    struct comm *live = one->generation > 0 ? join(one, comm_gloo(), "live") : NULL;
     const struct live_sync_options options = {
         .assignment = &assignment, .table = comm_gloo(), .comm = live, .kept = &kept
     };
@@ -307,7 +308,7 @@ static void *disagree(void *arg)
     const struct session_parked kept = { .step = STEPS, .complete = true };
     uint32_t blamed = 0;
     open_worker(one, 0, one->rank);
-    struct comm *live = meet(one, comm_gloo(), "live");
+    struct comm *live = join(one, comm_gloo(), "live");
     const struct live_sync_options options = {
         .assignment = &assignment, .table = comm_gloo(), .comm = live, .kept = &kept
     };

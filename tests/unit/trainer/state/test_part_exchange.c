@@ -209,7 +209,7 @@ static struct world two_parts(void)
                            .odd = -1 };
 }
 
-/* The first gathering is the meeting; then each round has two, of bytes and of their hashes. */
+/* The first gathering is the round; then each round has two, of bytes and of their hashes. */
 static void what_came_damaged_is_refused_by_name(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /*
- * A rank's meetings (common/rendezvous.h), by the session's real state machine: what it brings, and
+ * A rank's rounds (common/rendezvous.h), by the session's real state machine: what it brings, and
  * whether what it got is what the others of its generation brought for it.
  */
 #include <stdio.h>
@@ -42,7 +42,7 @@ static void check_parts(struct sim *sim, const struct session_fsm *fsm, const ch
 static bool meet_now(struct sim *sim, struct session_fsm *fsm, const char *name)
 {
     const uint32_t ranks = fsm->assigned->plan->size;
-    const struct session_meeting *meeting = NULL;
+    const struct session_rendezvous_round *round = NULL;
     struct rendezvous_got got[SIM_RANKS];
     struct parts mine;
     CHECK(ranks <= SIM_RANKS);
@@ -51,13 +51,13 @@ static bool meet_now(struct sim *sim, struct session_fsm *fsm, const char *name)
                                           .common_size = strlen(mine.common),
                                           .items = mine.items,
                                           .item_size = sizeof(mine.items[0]) };
-    const enum status st = session_fsm_meet(fsm, name, &part, ranks, &meeting);
+    const enum status st = session_fsm_rendezvous_join(fsm, name, &part, ranks, &round);
     if (st == ST_STALE)
         return false;
     CHECK(st == ST_OK);
-    if (!meeting->answered)
+    if (!round->answered)
         return false;
-    if (session_fsm_met(meeting, got) != ST_OK)
+    if (session_fsm_rendezvous_result(round, got) != ST_OK)
         sim_fail(sim, "%s g%u r%u: refused at the meeting %s", fsm->job, fsm->generation, fsm->rank,
                  name);
     else
@@ -67,14 +67,14 @@ static bool meet_now(struct sim *sim, struct session_fsm *fsm, const char *name)
 
 static bool came_to(const struct session_fsm *fsm, const char *name)
 {
-    for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
-        if (strcmp(fsm->meetings[i].name, name) == 0)
+    for (int i = 0; i < RENDEZVOUS_ROUNDS; i++) {
+        if (strcmp(fsm->rounds[i].name, name) == 0)
             return fsm->up && fsm->hello_said;
     }
     return false;
 }
 
-/* All ranks of the generation run, have a session, and have begun that meeting. */
+/* All ranks of the generation run, have a session, and have begun that round. */
 static bool all_came(struct sim *sim, const struct sim_trainer *t, const char *name)
 {
     uint32_t count = 0;
