@@ -117,7 +117,7 @@ enum status session_fsm_assignment(const struct session_fsm *fsm, struct session
     out->skip = plan->skip;
     out->skip_count = plan->n_skip;
     out->host = plan->host;
-    out->store_mark = plan->store_mark;
+    out->store_id = plan->store_id;
     out->metric_step = plan->metric_step;
     out->data_known = plan->data_known;
     out->spare = plan->spare;

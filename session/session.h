@@ -135,7 +135,7 @@ struct session_assignment {
     /* This worker is a spare and has no part in this generation: rank, size, shares and nodes are
      * those of a rank that it may become in a later generation. */
     bool spare;
-    const char *store_mark; /* of the checkpoint store, as the coordinator sees it; "": unknown */
+    const char *store_id; /* of the checkpoint store, as the coordinator sees it; "": unknown */
 };
 
 MUST_CHECK enum status session_open(const struct session_options *options, struct session **out);

@@ -157,7 +157,7 @@ bool ckpt_temporary_parse(const char *name, uint64_t *generation)
     return is_old_probe(name);
 }
 
-bool ckpt_used_parse(const char *name, uint64_t *generation)
+bool ckpt_used_generation_parse(const char *name, uint64_t *generation)
 {
     const char *at = name + strlen(CKPT_USED);
     return strncmp(name, CKPT_USED, strlen(CKPT_USED)) == 0 && *at != '0' &&

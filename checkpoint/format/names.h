@@ -57,9 +57,9 @@ void ckpt_call_name(uint32_t generation, const char *nonce, char out[IO_CALL]);
  * *generation is the call's then, 0 if it doesn't say. */
 bool ckpt_temporary_parse(const char *name, uint64_t *generation);
 
-/* Says that generations were used up, with folders or without (ckpt_used_write). */
+/* Says that generations were used up, with folders or without (ckpt_used_generation_write). */
 #define CKPT_USED "generations-to-"
-bool ckpt_used_parse(const char *name, uint64_t *generation);
+bool ckpt_used_generation_parse(const char *name, uint64_t *generation);
 
 /* "dir/name". ST_TOO_LONG: it is too long, as in the next two. */
 MUST_CHECK enum status ckpt_path(const char *dir, const char *name, char out[LIMIT_PATH]);

@@ -116,7 +116,7 @@ static const struct ckpt_place *task_place(const void *arg, size_t number)
     return reading->tasks[number].place;
 }
 
-/* A ckpt_crew_fn: takes chunks until there are no more, or one can't be read. */
+/* A ckpt_parallel_fn: takes chunks until there are no more, or one can't be read. */
 static void read_chunks(void *arg, uint32_t number)
 {
     struct reading *reading = arg;
@@ -148,7 +148,7 @@ static void read_chunks(void *arg, uint32_t number)
             atomic_store(&reading->stop, true);
             return;
         }
-        ckpt_crew_progress(reading->options, &reading->lock, &reading->done);
+        ckpt_parallel_progress(reading->options, &reading->lock, &reading->done);
     }
 }
 
@@ -229,7 +229,7 @@ static enum status read_wanted(struct ckpt_reader *reader, const struct wanted *
 {
     struct reading reading = { .reader = reader, .wanted = wanted, .options = options };
     enum status st = list_tasks(&reading, count);
-    const uint32_t threads = ckpt_crew_threads(options, reading.task_count);
+    const uint32_t threads = ckpt_parallel_threads(options, reading.task_count);
     reading.crew = threads + 1;
     reading.taken = reading.task_count / reading.crew / 4;
     const size_t most = io_is_object(reader->io, reader->dir) ? TAKEN_MAX_OBJECT : TAKEN_MAX;
@@ -238,7 +238,7 @@ static enum status read_wanted(struct ckpt_reader *reader, const struct wanted *
         st = ckpt_reader_need_cursors(reader, reading.crew);
     if (st == ST_OK) {
         (void)pthread_mutex_init(&reading.lock, NULL);
-        ckpt_crew_run(threads, read_chunks, &reading);
+        ckpt_parallel_run(threads, read_chunks, &reading);
         (void)pthread_mutex_destroy(&reading.lock);
         for (uint32_t i = 0; i < reading.crew; i++)
             ckpt_cursor_expect(reader->cursors[i], NULL);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "checkpoint/format/findings.h"
-#include "checkpoint/read/crew.h"
+#include "checkpoint/read/parallel.h"
 #include "checkpoint/read/set.h"
 
 struct ckpt_cursor;

@@ -329,7 +329,7 @@ static bool keep_throttle(struct verifier *v, uint64_t bytes)
     return false;
 }
 
-/* A ckpt_crew_fn: takes parts until there are no more, or a call has failed. */
+/* A ckpt_parallel_fn: takes parts until there are no more, or a call has failed. */
 static void verify_parts(void *arg, uint32_t number)
 {
     struct verifier *v = arg;
@@ -356,7 +356,7 @@ static void verify_parts(void *arg, uint32_t number)
             return;
         if (st == ST_OK && part->chunk)
             decode_part(v, i, cursor, raw);
-        ckpt_crew_progress(v->options, &v->lock, &v->done);
+        ckpt_parallel_progress(v->options, &v->lock, &v->done);
         if (!keep_throttle(v, part->place.reference.size))
             return;
     }
@@ -387,7 +387,7 @@ static void report_kept(struct verifier *v)
 static enum status check_files(struct verifier *v)
 {
     enum status st = list_parts(v);
-    const uint32_t threads = ckpt_crew_threads(v->options, v->part_count);
+    const uint32_t threads = ckpt_parallel_threads(v->options, v->part_count);
     if (st == ST_OK)
         st = ckpt_reader_need_cursors(&v->reader, threads + 1);
     v->kept = calloc(KEPT_MAX, sizeof(*v->kept));
@@ -397,7 +397,7 @@ static enum status check_files(struct verifier *v)
         return st;
     v->crew = threads + 1;
     v->taken = io_is_object(v->reader.io, v->reader.dir) ? TAKEN_OBJECT : 1;
-    ckpt_crew_run(threads, verify_parts, v);
+    ckpt_parallel_run(threads, verify_parts, v);
     report_kept(v);
     return v->failed;
 }

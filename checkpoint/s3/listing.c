@@ -51,7 +51,7 @@ void s3_listing_release(struct s3_listing *listing)
 }
 
 /* Whether the folder X has an object bad-X beside it. */
-static bool is_aside(const struct s3_listing *l, const char *name)
+static bool is_quarantined(const struct s3_listing *l, const char *name)
 {
     struct ckpt_folder_name folder;
     char entry[S3_KEY_MAX + 16];
@@ -62,9 +62,10 @@ static bool is_aside(const struct s3_listing *l, const char *name)
     return size > 0 && memmem(l->entries.data, l->entries.size, entry, (size_t)size + 1) != NULL;
 }
 
-void s3_listing_walk(const struct s3_listing *l, bool inside_aside, s3_name_fn fn, void *arg)
+void s3_listing_walk(const struct s3_listing *l, bool is_inside_quarantined, s3_name_fn fn,
+                     void *arg)
 {
-    if (inside_aside && !fn(arg, CKPT_MANIFEST, false, IO_SIZE_UNKNOWN))
+    if (is_inside_quarantined && !fn(arg, CKPT_MANIFEST, false, IO_SIZE_UNKNOWN))
         return;
     size_t number = 0;
     for (size_t at = 1; at < l->entries.size; at += strlen(l->entries.data + at) + 1, number++) {
@@ -72,8 +73,8 @@ void s3_listing_walk(const struct s3_listing *l, bool inside_aside, s3_name_fn f
         bool is_folder = name[-1] == ENTRY_FOLDER;
         uint64_t size = 0;
         memcpy(&size, l->sizes.data + number * sizeof(size), sizeof(size));
-        bool hidden =
-            inside_aside ? strcmp(name, CKPT_MANIFEST) == 0 : is_folder && is_aside(l, name);
+        bool hidden = is_inside_quarantined ? strcmp(name, CKPT_MANIFEST) == 0
+                                            : is_folder && is_quarantined(l, name);
         if (!hidden && !fn(arg, name, is_folder, size))
             return;
     }

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "checkpoint/format/names.h"
-#include "checkpoint/s3/aside.h"
 #include "checkpoint/s3/download.h"
 #include "checkpoint/s3/listing.h"
 #include "checkpoint/s3/pool.h"
+#include "checkpoint/s3/quarantine.h"
 #include "checkpoint/s3/remove.h"
 #include "checkpoint/s3/upload.h"
 #include "common/check.h"

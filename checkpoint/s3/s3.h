@@ -5,7 +5,8 @@
  *    one that is there; closed without an fsync, it was never there.
  *  - Folders are prefixes: making and removing them does nothing, listing any is fine. Making a
  *    checkpoint's folder gives up uploads of the job's earlier generations.
- *  - rename sets a checkpoint aside (aside.h), and nothing else. link is refused, nothing mapped.
+ *  - rename sets a checkpoint aside (quarantine.h), and nothing else. link is refused, nothing
+ *    mapped.
  *  - All calls try again by themselves (client.h); what they fail with is final, and explained.
  *
  * Thread: any; a file that is written is one thread's at a time.

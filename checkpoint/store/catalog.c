@@ -8,7 +8,7 @@
 
 #include "checkpoint/format/findings.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/store/each.h"
+#include "checkpoint/store/each_file.h"
 #include "common/cleanup.h"
 
 #define ENTRIES_MAX 65536 /* checkpoints of one job */
@@ -93,7 +93,7 @@ static bool add_size(void *arg, const char *name, uint64_t size)
     return true;
 }
 
-/* A ckpt_each_fn. One that is gone meanwhile has no size. */
+/* A ckpt_file_fn. One that is gone meanwhile has no size. */
 static enum status add_file(void *arg, uint32_t item)
 {
     struct folder_size *sum = arg;
@@ -112,7 +112,7 @@ static enum status measure_folder(const struct io *io, struct ckpt_entry *entry)
     if (st == ST_OK)
         st = sum.st;
     if (st == ST_OK)
-        st = ckpt_each(sum.count, add_file, &sum);
+        st = ckpt_each_file(sum.count, add_file, &sum);
     free(sum.unsized);
     entry->bytes = sum.bytes;
     return st;

@@ -32,7 +32,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/store/each.h"
+#include "checkpoint/store/each_file.h"
 #include "common/cleanup.h"
 #include "common/fault.h"
 
@@ -89,7 +89,7 @@ struct removal {
     const struct names *names;
 };
 
-/* A ckpt_each_fn. */
+/* A ckpt_file_fn. */
 static enum status unlink_item(void *arg, uint32_t item)
 {
     const struct removal *it = arg;
@@ -104,7 +104,7 @@ static enum status unlink_names(const struct io *io, const char *dir, struct nam
         names->each[i] = names->name[i];
     enum status st = io_unlink_many(io, dir, names->each, names->count, names->gone);
     if (st == ST_OK && io_is_object(io, dir))
-        return ckpt_each(names->count, unlink_item, &removal);
+        return ckpt_each_file(names->count, unlink_item, &removal);
     for (uint32_t i = 0; i < names->count && st == ST_OK; i++)
         st = unlink_item(&removal, i);
     return st;
@@ -212,7 +212,7 @@ static bool note_size(void *arg, const char *name, uint64_t size)
     return true;
 }
 
-/* A ckpt_each_fn. */
+/* A ckpt_file_fn. */
 static enum status check_file(void *arg, uint32_t rank)
 {
     const struct check *it = arg;
@@ -255,7 +255,7 @@ enum status ckpt_commit_check(const struct io *io, const char *dir,
                            .until_ms = io_find_until() };
     if (st == ST_OK && io_is_object(io, dir)) /* elsewhere a list brings no sizes */
         st = io_list_sizes(io, dir, note_size, &check);
-    return st == ST_OK ? ckpt_each(count, check_file, &check) : st;
+    return st == ST_OK ? ckpt_each_file(count, check_file, &check) : st;
 }
 
 /* The manifest under its temporary name, durable. */

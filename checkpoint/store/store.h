@@ -42,24 +42,24 @@ bool ckpt_store_is_object(const char *path);
 #define CKPT_MARK 33 /* bytes: 32 lower-case hex digits and a NUL */
 
 /* ST_NOT_FOUND: there is none. ST_CORRUPT: a file of that name holds something else. */
-MUST_CHECK enum status ckpt_mark_read(const struct io *io, const char *store, const char *job,
-                                      char out[CKPT_MARK]);
+MUST_CHECK enum status ckpt_store_id_read(const struct io *io, const char *store, const char *job,
+                                          char out[CKPT_MARK]);
 /* Waits until another machine's mark, which is known to exist, is visible here, like ckpt_await. */
-void ckpt_mark_await(const struct io *io, const char *store, const char *job);
+void ckpt_store_id_await(const struct io *io, const char *store, const char *job);
 /* Makes the job's folder, too. Durable: on ST_OK. ST_EXISTS: there is one; it stays. */
-MUST_CHECK enum status ckpt_mark_write(const struct io *io, const char *store, const char *job,
-                                       const char *mark);
+MUST_CHECK enum status ckpt_store_id_write(const struct io *io, const char *store, const char *job,
+                                           const char *mark);
 
 /* ---- generations ---- */
 
 /*
  * Returns the highest generation that a name in `<store>/<job id>/` speaks of. Names are those of
  * folders, also of those set aside and without a manifest, of temporary files, and of
- * ckpt_used_write. 0: none, or there is no such folder.
+ * ckpt_used_generation_write. 0: none, or there is no such folder.
  */
-MUST_CHECK enum status ckpt_used_max(const struct io *io, const char *store, const char *job,
-                                     uint64_t *out);
+MUST_CHECK enum status ckpt_used_generation_max(const struct io *io, const char *store,
+                                                const char *job, uint64_t *out);
 /* Notes that no generation up to this one is to be formed again: for a caller that can't know of
  * generations that left no folder. Makes the job's folder, too. Durable: on ST_OK. Idempotent. */
-MUST_CHECK enum status ckpt_used_write(const struct io *io, const char *store, const char *job,
-                                       uint64_t generation);
+MUST_CHECK enum status ckpt_used_generation_write(const struct io *io, const char *store,
+                                                  const char *job, uint64_t generation);

@@ -21,7 +21,7 @@ static void warn_of_capacity(const struct client *client, const char *name)
     bool read = file != NULL && job != NULL && job_file_read(name, file) == EXIT_DONE;
     if (read && jobspec_parse(file->text, file->size, file->name, file->base_dir, client->args.sets,
                               client->args.set_count, job, &errors) == ST_OK)
-        capacity_warn(client, job, there_free(job->checkpoint.store));
+        capacity_warn(client, job, preflight_free_bytes(job->checkpoint.store));
     if (read)
         free(file->text);
     free(file);

@@ -26,8 +26,8 @@ static enum exit_code check_job(struct client *client, const struct job_file *fi
     auto_free struct jobspec *job = malloc(sizeof(*job));
     if (job == NULL)
         return EXIT_INTERNAL;
-    there_find(client, &there);
-    const struct jobspec_look look = there_look(&there);
+    preflight_find(client, &there);
+    const struct jobspec_look look = preflight_look(&there);
     const struct jobspec_origin origin = { .file_name = file->name,
                                            .base_dir = file->base_dir,
                                            .look = &look };

@@ -83,7 +83,7 @@ static bool is_only_node(struct client *client)
     return there == 1 && here == 1;
 }
 
-void there_find(struct client *client, struct there *out)
+void preflight_find(struct client *client, struct there *out)
 {
     Cairn__V1__GetVersionRequest request = CAIRN__V1__GET_VERSION_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
@@ -185,7 +185,7 @@ static int try_folder(const char *folder)
     return 0;
 }
 
-uint64_t there_free(const char *store)
+uint64_t preflight_free_bytes(const char *store)
 {
     char folder[LIMIT_PATH];
     struct statvfs info;
@@ -202,8 +202,9 @@ static enum exit_code reach_folder(const char *store)
     find_existing(store, folder);
     const int error = try_folder(folder);
     if (error == 0 || !is_final(error)) {
-        return printf("%llu\n", (unsigned long long)there_free(folder)) < 0 ? EXIT_INTERNAL
-                                                                            : EXIT_DONE;
+        return printf("%llu\n", (unsigned long long)preflight_free_bytes(folder)) < 0
+                   ? EXIT_INTERNAL
+                   : EXIT_DONE;
     }
     return printf("%s can make nothing in %.300s: %s\n", who(user), folder,
                   error == ENOTDIR ? "it is a file" : strerror(error)) < 0
@@ -316,7 +317,7 @@ static bool usable(void *arg, const struct jobspec_named *named, char cause[LIMI
     return there->coordinator == 0 || store_usable(there, named, cause, way_out);
 }
 
-struct jobspec_look there_look(struct there *there)
+struct jobspec_look preflight_look(struct there *there)
 {
     return (struct jobspec_look){ .usable = usable, .arg = there };
 }

@@ -20,13 +20,13 @@ struct there {
 };
 
 /* Asks the coordinator; whatever goes wrong means that nothing is known. */
-void there_find(struct client *client, struct there *out);
+void preflight_find(struct client *client, struct there *out);
 /* Returns the look that jobspec_parse_within wants, valid for as long as *there lives; notes in
  * *there what it sees. */
-struct jobspec_look there_look(struct there *there);
+struct jobspec_look preflight_look(struct there *there);
 
 /* Bytes that are free where a folder is or will be made; UINT64_MAX: not known. */
-uint64_t there_free(const char *store);
+uint64_t preflight_free_bytes(const char *store);
 
 /* `cairn reach STORE`, which the above runs in a process of its own: can the folder be made, or are
  * there credentials for S3 in its environment? If not, that is printed (EXIT_REFUSED); else, of a

@@ -14,7 +14,7 @@
 
 struct finding {
     const Cairn__V1__Job *job;
-    struct webhook_mark *mark;
+    struct webhook_cursor *cursor;
     int64_t since_ms;
     webhook_news_fn fn;
     void *arg;
@@ -251,13 +251,13 @@ static bool is_diverged(const Cairn__V1__Event *event)
 static size_t first_new(const struct finding *f)
 {
     const Cairn__V1__Job *job = f->job;
-    const struct webhook_mark *mark = f->mark;
-    for (size_t i = job->n_events; mark->event != 0 && i > 0; i--) {
-        if (hash_event(job->events[i - 1]) == mark->event)
+    const struct webhook_cursor *cursor = f->cursor;
+    for (size_t i = job->n_events; cursor->event != 0 && i > 0; i--) {
+        if (hash_event(job->events[i - 1]) == cursor->event)
             return i;
     }
-    /* The mark's event is not among the newest: the job was never looked at, or long ago. */
-    const int64_t after_ms = mark->seen ? mark->event_ms + 1 : f->since_ms;
+    /* The cursor's event is not among the newest: the job was never looked at, or long ago. */
+    const int64_t after_ms = cursor->seen ? cursor->event_ms + 1 : f->since_ms;
     size_t first = job->n_events;
     while (first > 0 && time_ms(job->events[first - 1]->time) >= after_ms)
         first--;
@@ -288,8 +288,8 @@ static void find_events(const struct finding *f)
     }
     if (job->n_events > 0) {
         const Cairn__V1__Event *newest = job->events[job->n_events - 1];
-        f->mark->event = hash_event(newest);
-        f->mark->event_ms = time_ms(newest->time);
+        f->cursor->event = hash_event(newest);
+        f->cursor->event_ms = time_ms(newest->time);
     }
 }
 
@@ -367,11 +367,11 @@ static void find_recoveries(const struct finding *f)
         seconds += first != NULL ? seconds_of(r) : 0;
         if (!done)
             continue;
-        const bool old = !f->mark->seen && first != NULL && time_ms(first->time) < f->since_ms;
-        if (first != NULL && !old && r->generation > f->mark->recovered)
+        const bool old = !f->cursor->seen && first != NULL && time_ms(first->time) < f->since_ms;
+        if (first != NULL && !old && r->generation > f->cursor->recovered)
             tell_recovered(f, first, r, seconds);
-        if (r->generation > f->mark->recovered)
-            f->mark->recovered = r->generation;
+        if (r->generation > f->cursor->recovered)
+            f->cursor->recovered = r->generation;
         first = NULL;
         seconds = 0;
     }
@@ -448,13 +448,13 @@ static bool is_final(const Cairn__V1__Job *job)
 static void find_end(const struct finding *f)
 {
     const int64_t ended_ms = time_ms(f->job->ended_at);
-    const bool old = !f->mark->seen && ended_ms < f->since_ms;
-    const bool told = f->mark->ended_ms != 0;
+    const bool old = !f->cursor->seen && ended_ms < f->since_ms;
+    const bool told = f->cursor->ended_ms != 0;
     if (!is_final(f->job))
-        f->mark->ended_ms = 0; /* one that was stopped may be resumed, and end once more */
+        f->cursor->ended_ms = 0; /* one that was stopped may be resumed, and end once more */
     if (!is_final(f->job) || told)
         return;
-    f->mark->ended_ms = ended_ms != 0 ? ended_ms : 1;
+    f->cursor->ended_ms = ended_ms != 0 ? ended_ms : 1;
     if (old)
         return;
     if (f->job->state == CAIRN__V1__JOB_STATE__FAILED) {
@@ -464,14 +464,14 @@ static void find_end(const struct finding *f)
     }
 }
 
-void webhook_find(const Cairn__V1__Job *job, int64_t since_ms, struct webhook_mark *mark,
+void webhook_find(const Cairn__V1__Job *job, int64_t since_ms, struct webhook_cursor *cursor,
                   webhook_news_fn fn, void *arg)
 {
     const struct finding f = {
-        .job = job, .mark = mark, .since_ms = since_ms, .fn = fn, .arg = arg
+        .job = job, .cursor = cursor, .since_ms = since_ms, .fn = fn, .arg = arg
     };
     find_events(&f);
     find_recoveries(&f);
     find_end(&f);
-    mark->seen = true;
+    cursor->seen = true;
 }

@@ -11,7 +11,7 @@
  *
  * Of trouble of one kind the first event is told, until it is over.
  *
- * Pure: no clock, no memory of its own. Thread: any, one at a time per mark.
+ * Pure: no clock, no memory of its own. Thread: any, one at a time per cursor.
  */
 #pragma once
 
@@ -24,7 +24,7 @@
 
 /* Up to where a job was looked at. Zeroed, with the job's id, for a job that was never looked
  * at. */
-struct webhook_mark {
+struct webhook_cursor {
     char job[LIMIT_NAME];
     bool seen;          /* the job was looked at */
     uint64_t event;     /* a hash of all of the newest event; 0: there was none */
@@ -38,7 +38,7 @@ struct webhook_mark {
 /* news and key are lent for the call. key: the same for the same event, another one for others. */
 typedef void (*webhook_news_fn)(void *arg, const struct webhook_news *news, const char *key);
 
-/* Calls fn for each event that is new, and moves the mark. Of a job that was never looked at, only
- * what happened since since_ms is new. */
-void webhook_find(const Cairn__V1__Job *job, int64_t since_ms, struct webhook_mark *mark,
+/* Calls fn for each event that is new, and moves the cursor. Of a job that was never looked at,
+ * only what happened since since_ms is new. */
+void webhook_find(const Cairn__V1__Job *job, int64_t since_ms, struct webhook_cursor *cursor,
                   webhook_news_fn fn, void *arg);

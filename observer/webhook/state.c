@@ -13,15 +13,15 @@
 enum status webhook_state_init(struct webhook_state *state)
 {
     *state = (struct webhook_state){ 0 };
-    state->marks = calloc(WEBHOOK_JOBS_MAX, sizeof(*state->marks));
-    return state->marks == NULL ? ST_NO_MEMORY : ST_OK;
+    state->cursors = calloc(WEBHOOK_JOBS_MAX, sizeof(*state->cursors));
+    return state->cursors == NULL ? ST_NO_MEMORY : ST_OK;
 }
 
 static void drop_all(struct webhook_state *state)
 {
     while (state->queue_count > 0)
         webhook_state_queue_drop(state, state->queues[0]);
-    state->mark_count = 0;
+    state->cursor_count = 0;
     state->since_ms = 0;
     state->list_ns = 0;
 }
@@ -29,42 +29,42 @@ static void drop_all(struct webhook_state *state)
 void webhook_state_release(struct webhook_state *state)
 {
     drop_all(state);
-    free(state->marks);
-    state->marks = NULL;
+    free(state->cursors);
+    state->cursors = NULL;
 }
 
-/* ---- marks ---- */
+/* ---- cursors ---- */
 
 /* Jobs that go on have none (0): they come last. */
-static int64_t ended_at(const struct webhook_mark *mark)
+static int64_t ended_at(const struct webhook_cursor *cursor)
 {
-    return mark->ended_ms != 0 ? mark->ended_ms : INT64_MAX;
+    return cursor->ended_ms != 0 ? cursor->ended_ms : INT64_MAX;
 }
 
-static struct webhook_mark *make_room(struct webhook_state *state)
+static struct webhook_cursor *make_room(struct webhook_state *state)
 {
-    if (state->mark_count < WEBHOOK_JOBS_MAX)
-        return &state->marks[state->mark_count++];
-    struct webhook_mark *oldest = &state->marks[0];
-    for (size_t i = 1; i < state->mark_count; i++) {
-        if (ended_at(&state->marks[i]) < ended_at(oldest))
-            oldest = &state->marks[i];
+    if (state->cursor_count < WEBHOOK_JOBS_MAX)
+        return &state->cursors[state->cursor_count++];
+    struct webhook_cursor *oldest = &state->cursors[0];
+    for (size_t i = 1; i < state->cursor_count; i++) {
+        if (ended_at(&state->cursors[i]) < ended_at(oldest))
+            oldest = &state->cursors[i];
     }
     if (oldest->ended_ms >= state->since_ms)
         state->since_ms = oldest->ended_ms + 1; /* it isn't told once more */
     return oldest;
 }
 
-struct webhook_mark *webhook_state_mark(struct webhook_state *state, const char *job)
+struct webhook_cursor *webhook_state_cursor(struct webhook_state *state, const char *job)
 {
-    for (size_t i = 0; i < state->mark_count; i++) {
-        if (strcmp(state->marks[i].job, job) == 0)
-            return &state->marks[i];
+    for (size_t i = 0; i < state->cursor_count; i++) {
+        if (strcmp(state->cursors[i].job, job) == 0)
+            return &state->cursors[i];
     }
-    struct webhook_mark *mark = make_room(state);
-    *mark = (struct webhook_mark){ 0 };
-    (void)snprintf(mark->job, sizeof(mark->job), "%s", job);
-    return mark;
+    struct webhook_cursor *cursor = make_room(state);
+    *cursor = (struct webhook_cursor){ 0 };
+    (void)snprintf(cursor->job, sizeof(cursor->job), "%s", job);
+    return cursor;
 }
 
 /* ---- queues ---- */
@@ -106,21 +106,21 @@ void webhook_state_queue_drop(struct webhook_state *state, struct webhook_queue 
 
 /* ---- the file ---- */
 
-static json_t *json_of_mark(const struct webhook_mark *mark)
+static json_t *json_of_cursor(const struct webhook_cursor *cursor)
 {
     char event[24];
-    (void)snprintf(event, sizeof(event), "%016" PRIx64, mark->event);
-    return json_pack("{s:s, s:b, s:s, s:I, s:I, s:I}", "job", mark->job, "seen", mark->seen,
-                     "event", event, "event_ms", (json_int_t)mark->event_ms, "recovered",
-                     (json_int_t)mark->recovered, "ended_ms", (json_int_t)mark->ended_ms);
+    (void)snprintf(event, sizeof(event), "%016" PRIx64, cursor->event);
+    return json_pack("{s:s, s:b, s:s, s:I, s:I, s:I}", "job", cursor->job, "seen", cursor->seen,
+                     "event", event, "event_ms", (json_int_t)cursor->event_ms, "recovered",
+                     (json_int_t)cursor->recovered, "ended_ms", (json_int_t)cursor->ended_ms);
 }
 
-static json_t *json_of_marks(const struct webhook_state *state)
+static json_t *json_of_cursors(const struct webhook_state *state)
 {
     json_t *list = json_array();
     bool ok = list != NULL;
-    for (size_t i = 0; ok && i < state->mark_count; i++)
-        ok = json_array_append_new(list, json_of_mark(&state->marks[i])) == 0;
+    for (size_t i = 0; ok && i < state->cursor_count; i++)
+        ok = json_array_append_new(list, json_of_cursor(&state->cursors[i])) == 0;
     if (ok)
         return list;
     json_decref(list);
@@ -151,7 +151,7 @@ enum status webhook_state_print(const struct webhook_state *state, struct buf *o
     if (ok) {
         root = json_pack("{s:i, s:I, s:I, s:o, s:O, s:O}", "version", VERSION, "since_ms",
                          (json_int_t)state->since_ms, "list_ns", (json_int_t)state->list_ns, "jobs",
-                         json_of_marks(state), "webhooks", known, "waiting", waiting);
+                         json_of_cursors(state), "webhooks", known, "waiting", waiting);
     }
     json_decref(known);
     json_decref(waiting);
@@ -171,14 +171,14 @@ static void read_mark(struct webhook_state *state, const json_t *value)
     const char *job = json_string_value(json_object_get(value, "job"));
     const char *event = json_string_value(json_object_get(value, "event"));
     if (job == NULL || event == NULL || strlen(job) >= LIMIT_NAME ||
-        state->mark_count == WEBHOOK_JOBS_MAX)
+        state->cursor_count == WEBHOOK_JOBS_MAX)
         return;
-    struct webhook_mark *mark = webhook_state_mark(state, job);
-    mark->seen = json_is_true(json_object_get(value, "seen"));
-    mark->event = strtoull(event, NULL, 16);
-    mark->event_ms = number_of(value, "event_ms");
-    mark->recovered = (uint32_t)number_of(value, "recovered");
-    mark->ended_ms = number_of(value, "ended_ms");
+    struct webhook_cursor *cursor = webhook_state_cursor(state, job);
+    cursor->seen = json_is_true(json_object_get(value, "seen"));
+    cursor->event = strtoull(event, NULL, 16);
+    cursor->event_ms = number_of(value, "event_ms");
+    cursor->recovered = (uint32_t)number_of(value, "recovered");
+    cursor->ended_ms = number_of(value, "ended_ms");
 }
 
 /* Reads what is known of one webhook, and makes its queue. A message that was on its way when the

@@ -148,7 +148,7 @@ static void apply_list(struct webhooks *w)
     }
     if (none_before && config->count > 0) { /* nobody wanted to know what was until now */
         w->state.since_ms = wall_now();
-        w->state.mark_count = 0;
+        w->state.cursor_count = 0;
     }
     if (w->state.list_ns != w->list.is.changed_ns) { /* written anew */
         for (size_t i = 0; i < w->state.queue_count; i++)
@@ -447,7 +447,7 @@ static void take_news(void *arg, const struct webhook_news *news, const char *ke
     }
 }
 
-static bool is_same(const struct webhook_mark *a, const struct webhook_mark *b)
+static bool is_same(const struct webhook_cursor *a, const struct webhook_cursor *b)
 {
     return a->seen == b->seen && a->event == b->event && a->recovered == b->recovered &&
            a->ended_ms == b->ended_ms;
@@ -457,10 +457,10 @@ void webhook_job(struct webhooks *w, const Cairn__V1__Job *job)
 {
     CHECK(pthread_mutex_lock(&w->mutex) == 0);
     if (w->list.config != NULL && w->list.config->count > 0 && strlen(job->id) < LIMIT_NAME) {
-        struct webhook_mark *mark = webhook_state_mark(&w->state, job->id);
-        const struct webhook_mark before = *mark;
-        webhook_find(job, w->state.since_ms, mark, take_news, w);
-        w->dirty = w->dirty || !is_same(&before, mark);
+        struct webhook_cursor *cursor = webhook_state_cursor(&w->state, job->id);
+        const struct webhook_cursor before = *cursor;
+        webhook_find(job, w->state.since_ms, cursor, take_news, w);
+        w->dirty = w->dirty || !is_same(&before, cursor);
     }
     CHECK(pthread_mutex_unlock(&w->mutex) == 0);
     (void)curl_multi_wakeup(w->multi);

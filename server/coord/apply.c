@@ -229,7 +229,7 @@ static void perform_action(struct coord *coord, struct coord_job *job, const str
                          (int64_t)act->step);
         break;
     case FSM_ACT_GEN_BEGIN:
-        coord_reseat(coord, job);
+        coord_reattach_connections(coord, job);
         coord_forget_rendezvous(job);
         break;
     case FSM_ACT_GEN_END:

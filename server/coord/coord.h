@@ -213,10 +213,10 @@ struct coord_job {
     int64_t ticked_at;   /* the last one */
     int64_t recovers_at; /* since then it is RECOVERING, or PLACING after that; 0: it isn't */
     int64_t behind;      /* seq of the job in the queue that it waits for, not for slots; 0: none */
-    struct coord_seats {
+    struct coord_places_seen {
         enum fsm_state state, end_to;
         uint32_t generation, gone_count, spare_moves;
-    } seats; /* as they were when the ranks' places were looked at */
+    } places_seen; /* as they were when the ranks' places were looked at */
 };
 
 #define COORD_GPU_DEVICE "cuda"
@@ -258,7 +258,7 @@ struct coord_node {
     uint32_t probe_port; /* at host: where the path to it is tried; 0: nowhere */
     uint64_t started_ms; /* of its agent, since boot; 0: not said */
     uint64_t agent;      /* a number of that agent, by boot, start and version; 0: none was here */
-    char rival[96];      /* another agent that wants this name, and was told to wait; or "" */
+    char duplicate[96];  /* another agent that wants this name, and was told to wait; or "" */
     struct coord_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
     uint32_t slots;         /* of `device`, numbers 0 and up */
     uint32_t gpu_count;
@@ -284,7 +284,7 @@ struct coord_node {
     char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
     char why_drains[LIMIT_NAME];
     char trouble[LIMIT_REASON]; /* of the machine, as its agent reports it; "": none */
-    char heir[LIMIT_NAME];      /* STAYS: its machine's agent came as this node; or "" */
+    char successor[LIMIT_NAME]; /* STAYS: its machine's agent came as this node; or "" */
     int64_t drain_until;        /* mono ms: workers that are there then are killed; 0: never */
     int64_t clock_off_ms;       /* how far its machine's clock is ahead of ours, if that is much */
     struct fleet_record record; /* of jobs that failed there by its fault */
@@ -485,7 +485,7 @@ int64_t coord_node_forgotten(struct coord *coord, const char *name);
 /* True if an agent of that name has a session, or had one so lately that it isn't lost. */
 bool coord_node_is_taken(struct coord *coord, const char *name);
 /* Counts slots held by trainers that were killed and don't die. */
-uint32_t coord_node_undying(struct coord *coord, const struct coord_node *node);
+uint32_t coord_node_unkillable(struct coord *coord, const struct coord_node *node);
 /* True if the node is not heard, but others reach it: node->doubt.said has the evidence. */
 bool coord_node_cut_off(const struct coord_node *node);
 /* Returns the time since the node's agent said something. */

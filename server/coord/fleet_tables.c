@@ -202,7 +202,7 @@ void coord_orphan_gone(struct coord *coord, struct coord_node *node,
 }
 
 /* Nobody knows of the trainers of a node that is lost: they don't count. */
-uint32_t coord_node_undying(struct coord *coord, const struct coord_node *node)
+uint32_t coord_node_unkillable(struct coord *coord, const struct coord_node *node)
 {
     uint32_t count = 0;
     for (size_t i = 0; i < node->stray_count; i++)

@@ -188,7 +188,7 @@ int64_t coord_job_deadline(const struct coord_job *job)
     return at > job->ticked_at ? at : job->ticked_at + 1;
 }
 
-static void leave_seat(struct coord_rank *rank)
+static void detach_from_node(struct coord_rank *rank)
 {
     if (!rank->node)
         return;
@@ -201,7 +201,7 @@ static void leave_seat(struct coord_rank *rank)
 
 /* Takes the rank's slot on its node. A node that nobody heard of yet is made: its slots are taken
  * when its agent comes. */
-static void take_seat_of(struct coord *coord, struct coord_job *job, uint32_t index)
+static void attach_to_node(struct coord *coord, struct coord_job *job, uint32_t index)
 {
     struct coord_rank *rank = &job->ranks[index];
     const struct fsm_rank *of = &job->m.ranks[index];
@@ -223,23 +223,23 @@ static void take_seat_of(struct coord *coord, struct coord_job *job, uint32_t in
 
 /* Takes and leaves the ranks' slots. While a generation lives, ranks only leave, and spares come
  * and go. */
-static void seat_ranks(struct coord *coord, struct coord_job *job)
+static void take_places(struct coord *coord, struct coord_job *job)
 {
     const struct fsm *m = &job->m;
-    const struct coord_seats now = { m->state, m->ending.to, m->generation, m->gone_count,
-                                     m->spares.moves };
-    const struct coord_seats was = job->seats;
+    const struct coord_places_seen now = { m->state, m->ending.to, m->generation, m->gone_count,
+                                           m->spares.moves };
+    const struct coord_places_seen was = job->places_seen;
     if (now.state == was.state && now.end_to == was.end_to && now.generation == was.generation &&
         now.gone_count == was.gone_count && now.spare_moves == was.spare_moves)
         return;
-    job->seats = now;
+    job->places_seen = now;
     const bool anew = now.generation != was.generation || now.state == FSM_PLACING ||
                       now.spare_moves != was.spare_moves;
     for (uint32_t i = fsm_capacity(m); i > 0; i--) {
         if (anew || !fsm_holds_slot(m, i - 1))
-            leave_seat(&job->ranks[i - 1]);
+            detach_from_node(&job->ranks[i - 1]);
         if (anew && fsm_holds_slot(m, i - 1))
-            take_seat_of(coord, job, i - 1);
+            attach_to_node(coord, job, i - 1);
     }
 }
 
@@ -250,7 +250,7 @@ static bool is_moved(const struct coord_rank *rank, const struct fsm *m, uint32_
 }
 
 /* Ranks were renumbered: each connection is given to its worker's new rank. */
-void coord_reseat(struct coord *coord, struct coord_job *job)
+void coord_reattach_connections(struct coord *coord, struct coord_job *job)
 {
     const struct fsm *m = &job->m;
     const uint32_t capacity = fsm_capacity(m);
@@ -296,7 +296,7 @@ void coord_job_moved(struct coord *coord, struct coord_job *job)
     } else if (job->recovers_at == 0) {
         job->recovers_at = coord_now(coord);
     }
-    seat_ranks(coord, job);
+    take_places(coord, job);
 }
 
 void coord_remove_job(struct coord *coord, struct coord_job *job)
@@ -313,7 +313,7 @@ void coord_remove_job(struct coord *coord, struct coord_job *job)
     ordered_keep(&coord->queue, job->seq, NULL);
     ordered_keep(&coord->lacking, job->seq, NULL);
     for (uint32_t i = 0; i < fsm_capacity(&job->m); i++)
-        leave_seat(&job->ranks[i]);
+        detach_from_node(&job->ranks[i]);
 }
 
 void coord_queue_moved(struct coord *coord)

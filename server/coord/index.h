@@ -24,7 +24,7 @@ bool coord_job_queues(const struct coord_job *job);
 /* Notes that all jobs that wait have something else to say. */
 void coord_queue_moved(struct coord *coord);
 /* Called when a generation begins: sessions follow their workers to these workers' new ranks. */
-void coord_reseat(struct coord *coord, struct coord_job *job);
+void coord_reattach_connections(struct coord *coord, struct coord_job *job);
 /* Forgets the rounds of a generation. */
 void coord_forget_rendezvous(struct coord_job *job);
 /* Ends what the job knows of a session, if it still has this one. The stream may go on. */

@@ -22,7 +22,7 @@ void coord_node_stays(struct coord_node *node)
 {
     node->stay = COORD_STAYS;
     node->why_leaves[0] = '\0';
-    node->heir[0] = '\0';
+    node->successor[0] = '\0';
 }
 
 void coord_apply_to_ranks(struct coord *coord, struct coord_node *node, enum fsm_event_kind kind,
@@ -92,11 +92,11 @@ void coord_node_left(struct coord *coord, struct coord_node *node)
  * look open though its machine went down. So its silence decides, and a hello under that name ends
  * it. Workers of the old name's agent that run on are heard: they save and go elsewhere.
  */
-static void give_to_heir(struct coord *coord, struct coord_node *old)
+static void give_to_successor(struct coord *coord, struct coord_node *old)
 {
     struct reason why;
-    reason_set(&why, "its machine is node %.100s now", old->heir);
-    old->heir[0] = '\0';
+    reason_set(&why, "its machine is node %.100s now", old->successor);
+    old->successor[0] = '\0';
     LOG_INFO(coord->options.log, "node %s: %s", old->name, why.text);
     (void)snprintf(old->why_leaves, sizeof(old->why_leaves), "%.120s", why.text);
     if (!old->ranks) {
@@ -117,7 +117,7 @@ void coord_node_renamed(struct coord *coord, const struct coord_node *node,
         if (!old || old == node || !old->known || old->stay != COORD_STAYS ||
             strcmp(old->host, node->host) != 0)
             continue;
-        (void)snprintf(old->heir, sizeof(old->heir), "%s", node->name);
+        (void)snprintf(old->successor, sizeof(old->successor), "%s", node->name);
         coord_node_moved(coord, old);
     }
 }
@@ -163,7 +163,7 @@ static size_t end_overdue(struct coord *coord, struct coord_node *node)
 void coord_stay_tick(struct coord *coord, struct coord_node *node)
 {
     if (coord_node_inherited(node))
-        give_to_heir(coord, node);
+        give_to_successor(coord, node);
     if (node->drain_until == 0 || coord_now(coord) < node->drain_until)
         return;
     const size_t left = end_overdue(coord, node);

@@ -412,7 +412,7 @@ static void fill_plan(struct coord *coord, struct coord_job *job, const struct p
     plan->stages = places->stages;
     plan->n_stages = places->stage_count;
     plan->job_file = job->job_file;
-    plan->store_mark = (char *)m->store_mark;
+    plan->store_id = (char *)m->store_id;
     plan->data_known = m->started_wall != 0;
     plan->nodes = places->nodes;
     plan->n_nodes = m->size;

@@ -181,5 +181,5 @@ static inline bool coord_node_takes(const struct coord_node *node)
 /* True if the node is silent, and its machine is another node now. */
 static inline bool coord_node_inherited(const struct coord_node *node)
 {
-    return node->heir[0] && node->silent && !coord_node_cut_off(node);
+    return node->successor[0] && node->silent && !coord_node_cut_off(node);
 }

@@ -79,7 +79,7 @@ void coord_submit_store(struct coord *coord, struct coord_job *job, const struct
     task->shard = act->shard;
     task->generation = act->generation;
     task->retry = fsm_folder_try(&job->m, act->step, act->generation);
-    (void)snprintf(task->mark, sizeof(task->mark), "%s", job->m.store_mark);
+    (void)snprintf(task->mark, sizeof(task->mark), "%s", job->m.store_id);
     task->holds = fsm_newest(&job->m) != NULL;
     task->given_up = job->m.store_away;
     task->wall_ms = clock_wall_ms(coord->options.clock);

@@ -90,9 +90,9 @@ const Cairn__V1__NodeUsage *coord_node_usage(const struct coord_node *node)
 
 const Cairn__V1__WorkerUsage *coord_usage(const struct coord_job *job, uint32_t rank)
 {
-    const struct coord_rank *seat = &job->ranks[rank];
+    const struct coord_rank *own = &job->ranks[rank];
     const struct fsm_rank *of = &job->m.ranks[rank];
-    const bool known = seat->usage.birth > 0 && seat->usage.birth == of->birth &&
-                       seat->usage.number == of->number && fsm_alive_rank(&job->m, rank);
-    return known && is_heard(seat->node) ? &seat->usage.message : NULL;
+    const bool known = own->usage.birth > 0 && own->usage.birth == of->birth &&
+                       own->usage.number == of->number && fsm_alive_rank(&job->m, rank);
+    return known && is_heard(own->node) ? &own->usage.message : NULL;
 }

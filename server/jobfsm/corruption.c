@@ -233,7 +233,7 @@ static bool settle_dispute(struct fsm_ctx *t)
 }
 
 /* Sets aside a checkpoint that the answer says is damaged. */
-static void set_aside_damaged(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
+static void quarantine_damaged(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
 {
     struct fsm *m = t->m;
     if (fsm_in_chain(m, restored_ckpt(m), ckpt)) {
@@ -245,7 +245,7 @@ static void set_aside_damaged(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
         m->budget.failures = 0;
         m->retry_at = 0;
     }
-    fsm_set_aside(t, ckpt, t->ev->answer.message);
+    fsm_quarantine(t, ckpt, t->ev->answer.message);
     suspect_parent(t, ckpt);
     fsm_drop_orphans(t);
     if (!fsm_newest(m))
@@ -281,7 +281,7 @@ static void settle_file(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
     if (ckpt->state != FSM_CKPT_GOOD)
         return;
     if (is_damage(st)) {
-        set_aside_damaged(t, ckpt);
+        quarantine_damaged(t, ckpt);
         return;
     }
     if (st != ST_OK)
@@ -313,7 +313,7 @@ void fsm_on_verify_done(struct fsm_ctx *t)
     }
     if (t->ev->answer.shard != 0) {
         if (settle_dispute(t) && ckpt->state == FSM_CKPT_GOOD)
-            set_aside_damaged(t, ckpt);
+            quarantine_damaged(t, ckpt);
         return;
     }
     ckpt->verifying = false;
@@ -337,11 +337,11 @@ void fsm_on_verify_done(struct fsm_ctx *t)
             wait_for_store(t);
         return;
     }
-    set_aside_damaged(t, ckpt);
+    quarantine_damaged(t, ckpt);
 }
 
 /* Asks for as many as a turn has room for; the others follow with the answers. */
-static void ask_to_set_aside(struct fsm_ctx *t)
+static void ask_quarantine(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     for (size_t i = 0; i < m->catalog_count && t->out->count < FSM_ACTIONS_MAX / 2; i++) {
@@ -363,7 +363,7 @@ void fsm_on_quarantine_done(struct fsm_ctx *t)
     fsm_act_on(t, FSM_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
     fsm_drop_orphans(t);
     fsm_act(t, FSM_ACT_SCHEDULE);
-    ask_to_set_aside(t);
+    ask_quarantine(t);
 }
 
 void fsm_suspect_damage(struct fsm_ctx *t, const struct fsm_fault *fault)
@@ -390,7 +390,7 @@ void fsm_on_remove_done(struct fsm_ctx *t)
     if (!ckpt || ckpt->state != FSM_CKPT_REMOVING)
         return;
     ckpt->removing = false;
-    ask_to_set_aside(t);
+    ask_quarantine(t);
     if (t->ev->answer.away)
         fsm_note_away(t); /* asked for again, it is given up (store_task.given_up) */
     if (t->ev->answer.status != ST_OK)
@@ -432,7 +432,7 @@ void fsm_catalog_resume(struct fsm_ctx *t)
             fsm_ask_store(t, FSM_TASK_REMOVE, ckpt->step, ckpt->generation);
         }
     }
-    ask_to_set_aside(t);
+    ask_quarantine(t);
     /* Reads from before the restart don't answer the suspicion. */
     for (struct fsm_ckpt *c = m->damage_suspected ? restored_ckpt(m) : NULL; c;
          c = fsm_chain_next(m, c)) {

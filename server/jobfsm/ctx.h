@@ -48,7 +48,7 @@
 #define FSM_USELESS_MS      20000  /* not worth a lane for so long, a worker is left out */
 #define FSM_REPLACED_MS     600000 /* between two of these */
 #define FSM_NEVER_MS        5000   /* a trainer that never showed up counts as gone */
-#define FSM_UNDYING_MS      15000  /* a trainer that SIGKILL doesn't end counts as gone */
+#define FSM_UNKILLABLE_MS   15000  /* a trainer that SIGKILL doesn't end counts as gone */
 #define FSM_ASSUMED_MS      10000  /* for ranks that may have nothing to unlink */
 #define FSM_REMOVE_MS       60000  /* for ranks to unlink their files of a dropped save */
 #define FSM_PROBE_MS        60000  /* between two questions whether the store answers us */

@@ -10,7 +10,7 @@
  *     | [fsm_resize_tick]  enough spares are ready, or there are too many
  *     v
  *   RECOVERING, it parks, without a cause; from there as park.c has it
- *     | [fsm_seat]         who is kept stays where it is; spares take what is vacant, then
+ *     | [fsm_assign_ranks]  who is kept stays where it is; spares take what is vacant, then
  *     v                        what is missing; of too many the last ones are ended
  *   FORMING
  *
@@ -37,7 +37,7 @@
 /* ---- seats ---- */
 
 /* True if the worker is to be started for the generation that comes: it has a slot. */
-static bool is_born(const struct fsm *m, const struct fsm_rank *rank)
+static bool is_new(const struct fsm *m, const struct fsm_rank *rank)
 {
     return rank->gone && rank->birth > m->generation;
 }
@@ -52,7 +52,7 @@ static void swap(struct fsm *m, uint32_t a, uint32_t b)
 static bool can_sit(const struct fsm *m, uint32_t index)
 {
     const struct fsm_rank *rank = &m->ranks[index];
-    return is_born(m, rank) || (!rank->gone && rank->parked && !rank->ended);
+    return is_new(m, rank) || (!rank->gone && rank->parked && !rank->ended);
 }
 
 /* Returns the next one that could sit and has no seat yet; FSM_ALL_RANKS: none is left. */
@@ -67,11 +67,11 @@ static uint32_t find_next(const struct fsm *m)
 
 static bool is_vacant(const struct fsm *m, uint32_t index)
 {
-    return m->ranks[index].gone && !is_born(m, &m->ranks[index]);
+    return m->ranks[index].gone && !is_new(m, &m->ranks[index]);
 }
 
 /* Fills vacant seats. Whoever is kept stays in its seat, and so do those that are born into one. */
-static void fill_vacant(struct fsm *m)
+static void fill_vacant_ranks(struct fsm *m)
 {
     uint32_t taken = 0;
     for (uint32_t i = 0; i < m->size; i++)
@@ -88,8 +88,9 @@ static void fill_vacant(struct fsm *m)
 /* True if `one` is there with a complete state, and that of `other` is older, or none. */
 static bool has_more(const struct fsm_rank *one, const struct fsm_rank *other)
 {
-    const uint64_t theirs = !other->gone && other->kept.complete ? other->kept.step + 1 : 0;
-    return !one->gone && one->kept.complete && one->kept.step + 1 > theirs;
+    const uint64_t theirs =
+        !other->gone && other->parked_state.complete ? other->parked_state.step + 1 : 0;
+    return !one->gone && one->parked_state.complete && one->parked_state.step + 1 > theirs;
 }
 
 /* Drops the seats that nobody has taken; the order stays. */
@@ -121,10 +122,10 @@ static void keep_newest(struct fsm *m)
         swap(m, newest, least);
 }
 
-static void seat_in_order(struct fsm_ctx *t)
+static void assign_in_order(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
-    fill_vacant(m);
+    fill_vacant_ranks(m);
     close_up(m);
     for (uint32_t next; m->size < m->config.ranks; m->size++) {
         next = find_next(m);
@@ -153,7 +154,7 @@ struct seating {
     uint32_t stage[PLACES_MAX]; /* the stage whose state a place's worker has; NO_STAGE: none */
     bool kept[PLACES_MAX];      /* the worker had a seat */
     bool taken[PLACES_MAX];     /* the worker has one now: */
-    uint32_t seated, place[LIMIT_RANKS], seat_stage[LIMIT_RANKS];
+    uint32_t seated, place[LIMIT_RANKS], stage_of_rank[LIMIT_RANKS];
     uint64_t step; /* the newest that is there of every stage; 0: none is */
 };
 
@@ -189,14 +190,14 @@ void fsm_cut(struct fsm *m)
     }
 }
 
-static uint32_t parts_of(const struct fsm_kept *kept)
+static uint32_t parts_of(const struct fsm_parked_state *kept)
 {
     return kept->parts > 0 ? kept->parts : 1;
 }
 
 bool fsm_has_stage(const struct fsm *m, uint32_t rank)
 {
-    const struct fsm_kept *kept = &m->ranks[rank].kept;
+    const struct fsm_parked_state *kept = &m->ranks[rank].parked_state;
     if (m->config.stages <= 1)
         return true;
     return parts_of(kept) == fsm_stages(m) && kept->part == m->ranks[rank].stage;
@@ -208,8 +209,8 @@ static uint32_t stage_of(const struct fsm_rank *rank, uint32_t before, uint32_t 
 {
     if (rank->gone)
         return NO_STAGE;
-    const uint32_t parts = rank->kept.complete ? parts_of(&rank->kept) : before;
-    const uint32_t part = rank->kept.complete ? rank->kept.part : rank->stage;
+    const uint32_t parts = rank->parked_state.complete ? parts_of(&rank->parked_state) : before;
+    const uint32_t part = rank->parked_state.complete ? rank->parked_state.part : rank->stage;
     return parts == stages && part < stages ? part : NO_STAGE;
 }
 
@@ -239,7 +240,7 @@ static void count_comers(const struct fsm *m, struct seating *out)
 
 static bool is_of_step(const struct fsm *m, const struct seating *s, uint32_t place, uint64_t step)
 {
-    const struct fsm_kept *kept = &m->ranks[place].kept;
+    const struct fsm_parked_state *kept = &m->ranks[place].parked_state;
     return s->stage[place] != NO_STAGE && kept->complete && kept->step == step;
 }
 
@@ -259,7 +260,7 @@ static bool is_step_complete(const struct fsm *m, const struct seating *s, uint6
 static void find_step(const struct fsm *m, struct seating *s)
 {
     for (uint32_t i = 0; i < m->count; i++) {
-        const uint64_t step = m->ranks[i].kept.step;
+        const uint64_t step = m->ranks[i].parked_state.step;
         if (step > s->step && is_of_step(m, s, i, step) && is_step_complete(m, s, step))
             s->step = step;
     }
@@ -294,7 +295,7 @@ static uint32_t find_any(const struct fsm *m, const struct seating *s)
 }
 
 /* Seats those that stay in their stages, then the others in what is left of the seats. */
-static void choose_seats(const struct fsm *m, struct seating *s)
+static void choose_assignment(const struct fsm *m, struct seating *s)
 {
     uint32_t first[LIMIT_STAGES], filled[LIMIT_STAGES] = { 0 };
     for (uint32_t stage = 0; stage < s->stages; stage++) {
@@ -311,7 +312,7 @@ static void choose_seats(const struct fsm *m, struct seating *s)
     for (uint32_t stage = 0; stage < s->stages; stage++) {
         for (uint32_t i = 0; i < s->widths[stage]; i++) {
             const uint32_t seat = first[stage] + i;
-            s->seat_stage[seat] = stage;
+            s->stage_of_rank[seat] = stage;
             if (i < filled[stage])
                 continue;
             s->place[seat] = find_any(m, s);
@@ -320,14 +321,14 @@ static void choose_seats(const struct fsm *m, struct seating *s)
     }
 }
 
-static void seat_stages(struct fsm_ctx *t)
+static void assign_stages(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     struct seating s = { .seated = 0 };
     uint32_t now[PLACES_MAX] = { 0 }, was[PLACES_MAX] = { 0 }; /* where who was there is; who is */
     count_comers(m, &s);
     find_step(m, &s);
-    choose_seats(m, &s);
+    choose_assignment(m, &s);
     for (uint32_t i = 0; i < m->count; i++)
         now[i] = was[i] = i;
     for (uint32_t seat = 0; seat < s.seated; seat++) {
@@ -337,7 +338,7 @@ static void seat_stages(struct fsm_ctx *t)
         now[other] = at;
         was[seat] = s.place[seat];
         now[s.place[seat]] = seat;
-        m->ranks[seat].stage = s.seat_stage[seat];
+        m->ranks[seat].stage = s.stage_of_rank[seat];
     }
     m->size = s.seated;
     for (uint32_t i = 0; i < m->count; i++) {
@@ -346,15 +347,15 @@ static void seat_stages(struct fsm_ctx *t)
     }
 }
 
-void fsm_seat(struct fsm_ctx *t)
+void fsm_assign_ranks(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     CHECK(m->state == FSM_PLACING);
     m->resizes = false; /* the job has as many as there was room for */
     if (m->config.stages > 1) {
-        seat_stages(t);
+        assign_stages(t);
     } else {
-        seat_in_order(t);
+        assign_in_order(t);
     }
     for (uint32_t i = m->size; i < m->count; i++)
         m->ranks[i].birth = m->ranks[i].gone ? 0 : m->ranks[i].birth; /* none of these is started */

@@ -5,7 +5,7 @@
 
 /* Chooses the ranks of the generation that is about to begin: workers that are kept, those that
  * have slots, and spares. */
-void fsm_seat(struct fsm_ctx *t);
+void fsm_assign_ranks(struct fsm_ctx *t);
 /* Gives the ranks of a job that never ran their stages, as many ranks as the job is to have. */
 void fsm_cut(struct fsm *m);
 /* True if the state that the rank has kept is the one that it is to have; in a pipeline: its stage,

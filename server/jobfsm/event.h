@@ -59,7 +59,7 @@ enum fsm_event_kind {
 
 #define FSM_EV_FIRST_ASK FSM_EV_PAUSE
 
-/* The slots that were found: as many as fsm_vacant says, or fewer, but fsm_least of them.
+/* The slots that were found: as many as fsm_vacant_ranks says, or fewer, but fsm_least of them.
  * The token is that of the generation to come, or of spares. */
 struct fsm_placed {
     const char *const *nodes;
@@ -84,8 +84,8 @@ struct fsm_hello {
     bool attached; /* it has an assignment: the session was lost, or the coordinator */
     uint64_t step; /* attached: finished steps */
     bool parked;   /* the worker was of the generation before; attached: it has left this one */
-    struct fsm_kept kept;          /* parked */
-    const struct fsm_copy *copies; /* found on its node; holder is not set */
+    struct fsm_parked_state parked_state; /* parked */
+    const struct fsm_copy *copies;        /* found on its node; holder is not set */
     size_t copy_count;
 };
 
@@ -199,7 +199,7 @@ struct fsm_event {
             uint64_t grace_ms; /* leaves: within that time */
             const char *why;
         } save_wanted;
-        struct fsm_kept parked;
+        struct fsm_parked_state parked;
         struct fsm_read_state read_back;
         struct fsm_answer answer;
         struct {

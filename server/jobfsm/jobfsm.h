@@ -66,8 +66,8 @@
 /*
  * A generation that ends. Its trainers leave by themselves until hard_at; those that are left then
  * are ended. Normally a trainer leaves by exiting. If `parks` is set, ranks that are not to blame
- * leave by saying that they have parked, and stay alive: kept_until is their time to find the next
- * generation.
+ * leave by saying that they have parked, and stay alive: survivors_until is their time to find the
+ * next generation.
  */
 struct fsm_ending {
     enum fsm_state to; /* where the job goes when all have left; NONE: nothing ends */
@@ -76,7 +76,7 @@ struct fsm_ending {
     int64_t hard_at;  /* trainers that are left then are ended; 0: they were */
     int64_t ended_at; /* FSM_ACT_END went out first */
     int64_t again_at;
-    int64_t kept_until; /* the generation has ended: workers kept from it go then */
+    int64_t survivors_until; /* the generation has ended: workers kept from it go then */
 };
 
 /*
@@ -274,7 +274,7 @@ struct fsm {
     char token_before[72]; /* of the one before: its workers that are parked have it */
     char reason[LIMIT_REASON];
     char final_digest[33];
-    char store_mark[33]; /* the mark of the store that has the checkpoints; "": not known yet */
+    char store_id[33]; /* the id of the store that has the checkpoints; "": not known yet */
     /*
      * [0, size): the ranks of the generation, or of the one that ended last; if the job never ran,
      * as many as it is to have. [size, count): spares, and places of some that are gone. There are
@@ -398,7 +398,7 @@ bool fsm_holds(const struct fsm *m);
 enum fsm_worker fsm_worker(const struct fsm_rank *rank);
 /* Returns how many slots the job wants for the next generation: one for each worker that it lacks.
  * 0: the workers that are there go on, even if they are fewer than the job is to have. */
-uint32_t fsm_vacant(const struct fsm *m);
+uint32_t fsm_vacant_ranks(const struct fsm *m);
 /* Returns with how many of these slots a generation would form, too. */
 uint32_t fsm_least(const struct fsm *m);
 /* Returns how many stages the generation has; 1: no pipeline. */

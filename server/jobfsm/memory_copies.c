@@ -187,7 +187,7 @@ uint32_t fsm_memory_holder(const struct fsm *m, uint32_t share)
  * were compared, and is what the rank is to have. */
 static bool is_live(const struct fsm *m, uint32_t rank)
 {
-    const struct fsm_kept *kept = &m->ranks[rank].kept;
+    const struct fsm_parked_state *kept = &m->ranks[rank].parked_state;
     return kept->complete && fsm_has_stage(m, rank) && kept->computed_by > 0 &&
            kept->computed_by < m->generation && has_run(m, kept->computed_by) &&
            kept->step >= m->restore.step && (m->total_steps == 0 || kept->step <= m->total_steps);
@@ -195,7 +195,7 @@ static bool is_live(const struct fsm *m, uint32_t rank)
 
 static bool has_live(const struct fsm *m, uint32_t rank, uint64_t step, uint32_t parts)
 {
-    const struct fsm_kept *kept = &m->ranks[rank].kept;
+    const struct fsm_parked_state *kept = &m->ranks[rank].parked_state;
     return is_live(m, rank) && kept->step == step && kept->parts == parts && parts <= LIMIT_RANKS &&
            kept->part < (parts == 0 ? 1 : parts);
 }
@@ -207,7 +207,7 @@ static bool are_all_there(const struct fsm *m, uint64_t step, uint32_t parts)
     bool there[LIMIT_RANKS] = { false };
     uint32_t found = 0;
     for (uint32_t i = 0; i < m->size; i++) {
-        const struct fsm_kept *kept = &m->ranks[i].kept;
+        const struct fsm_parked_state *kept = &m->ranks[i].parked_state;
         if (!has_live(m, i, step, parts) || there[kept->part])
             continue;
         there[kept->part] = true;
@@ -222,7 +222,7 @@ static bool find_live(const struct fsm *m, uint64_t *out_step, uint32_t *out_par
 {
     bool found = false;
     for (uint32_t i = 0; i < m->size; i++) {
-        const struct fsm_kept *kept = &m->ranks[i].kept;
+        const struct fsm_parked_state *kept = &m->ranks[i].parked_state;
         const bool better = !found || kept->step > *out_step ||
                             (kept->step == *out_step && kept->parts < *out_parts);
         if (!is_live(m, i) || !better || !are_all_there(m, kept->step, kept->parts))

@@ -224,8 +224,8 @@ bool fsm_alive_rank(const struct fsm *m, uint32_t rank)
 bool fsm_holds_slot(const struct fsm *m, uint32_t rank)
 {
     const struct fsm_rank *of = &m->ranks[rank];
-    const bool born = m->state == FSM_PLACING && of->birth > m->generation;
-    return rank < m->count && (born || (fsm_alive(m) && !of->gone));
+    const bool is_new = m->state == FSM_PLACING && of->birth > m->generation;
+    return rank < m->count && (is_new || (fsm_alive(m) && !of->gone));
 }
 
 /* ---- the tables ---- */

@@ -193,11 +193,11 @@ void fsm_park_again(struct fsm_ctx *t)
     }
 }
 
-void fsm_note_parked(struct fsm_ctx *t, uint32_t index, const struct fsm_kept *kept)
+void fsm_note_parked(struct fsm_ctx *t, uint32_t index, const struct fsm_parked_state *kept)
 {
     struct fsm *m = t->m;
     struct fsm_rank *rank = &m->ranks[index];
-    rank->kept = *kept;
+    rank->parked_state = *kept;
     if (fsm_gen(m) != FSM_GEN_PARKING || rank->gone || rank->ended || rank->parked)
         return;
     rank->parked = true;
@@ -215,8 +215,8 @@ void fsm_keep(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     const int64_t from = m->retry_at > t->now ? m->retry_at : t->now; /* slots are wanted then */
-    m->ending =
-        (struct fsm_ending){ .ended_at = m->ending.ended_at, .kept_until = from + FSM_KEEP_MS };
+    m->ending = (struct fsm_ending){ .ended_at = m->ending.ended_at,
+                                     .survivors_until = from + FSM_KEEP_MS };
     for (uint32_t i = 0; i < m->size; i++)
         CHECK(m->ranks[i].gone || m->ranks[i].parked);
 }
@@ -238,7 +238,7 @@ static uint32_t count_places(const struct fsm *m)
     return fsm_capacity(m) - taken;
 }
 
-uint32_t fsm_vacant(const struct fsm *m)
+uint32_t fsm_vacant_ranks(const struct fsm *m)
 {
     const uint32_t there = count_there(m), places = count_places(m);
     if (there >= m->config.ranks || (there > 0 && there >= m->config.min))

@@ -17,7 +17,7 @@ void fsm_park_again(struct fsm_ctx *t);
 void fsm_on_parked(struct fsm_ctx *t);
 /* Records that the worker has parked (it said so by Parked, or by a hello) and which state it
  * has. */
-void fsm_note_parked(struct fsm_ctx *t, uint32_t index, const struct fsm_kept *kept);
+void fsm_note_parked(struct fsm_ctx *t, uint32_t index, const struct fsm_parked_state *kept);
 /* Begins the time in which kept workers wait for the next generation: all workers have left this
  * one. */
 void fsm_keep(struct fsm_ctx *t);

@@ -248,16 +248,16 @@ struct fsm_rank {
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
-    bool ended;        /* of a generation that parks, or of a spare: this one is to go */
-    int64_t ended_at;  /* of a spare */
-    struct fsm_kept {  /* the state it has: said when it parks, and with its hello */
-        bool complete; /* the rank has all of the state after `step` */
+    bool ended;               /* of a generation that parks, or of a spare: this one is to go */
+    int64_t ended_at;         /* of a spare */
+    struct fsm_parked_state { /* the state it has: said when it parks, and with its hello */
+        bool complete;        /* the rank has all of the state after `step` */
         uint64_t step;
         uint32_t computed_by; /* the generation that computed that step */
         /* The rank has part `part` of `parts` of what ranks own of that state; 0, 0: all of it. In
          * a pipeline: its stage, and how many there were. */
         uint32_t part, parts;
-    } kept;
+    } parked_state;
     bool differs;     /* the rank said its pins, and they are not the job's */
     bool at_store;    /* its saver has begun something and isn't through with it */
     bool save_failed; /* the newest file that it wrote, or began */
@@ -430,7 +430,7 @@ struct fsm_ckpt {
     uint32_t reads;          /* answered, in this process's life */
     enum status read_status; /* of the last of them */
     bool removing;           /* the store was asked to remove it, or to set it aside */
-    bool best, kept;         /* as retention saw it last */
+    bool best, retained;     /* as retention saw it last */
     uint64_t bytes, raw_bytes;
     int64_t wall_ms;
     uint64_t parent_step; /* of what it holds differences to; generation 0: of none */

@@ -68,7 +68,7 @@ static const struct json_field fsm_fields[] = {
     FIELD(fsm, token_before, TEXT),
     FIELD(fsm, reason, TEXT),
     FIELD(fsm, final_digest, TEXT),
-    FIELD(fsm, store_mark, TEXT),
+    MEMBER(store_id, "store_mark", TEXT),
     MEMBER(config.ranks, "workers", U32),
     FIELD(fsm, resizes, BOOLEAN),
     FIELD(fsm, size, U32),

@@ -28,7 +28,7 @@ void fsm_ask_verify(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
     fsm_ask_store(t, FSM_TASK_VERIFY, ckpt->step, ckpt->generation);
 }
 
-void fsm_set_aside(struct fsm_ctx *t, struct fsm_ckpt *ckpt, const char *why)
+void fsm_quarantine(struct fsm_ctx *t, struct fsm_ckpt *ckpt, const char *why)
 {
     CHECK(ckpt->state == FSM_CKPT_GOOD);
     ckpt->state = FSM_CKPT_QUARANTINING;
@@ -50,7 +50,7 @@ void fsm_drop_orphans(struct fsm_ctx *t)
             continue;
         const struct fsm_ckpt *parent = fsm_chain_next(m, ckpt);
         if (!parent || parent->state != FSM_CKPT_GOOD)
-            fsm_set_aside(t, ckpt, "it holds differences to one that is damaged");
+            fsm_quarantine(t, ckpt, "it holds differences to one that is damaged");
     }
 }
 
@@ -221,9 +221,9 @@ static void keep_audited(struct fsm *m)
         }
     }
     if (sure)
-        sure->kept = true;
+        sure->retained = true;
     if (next)
-        next->kept = true;
+        next->retained = true;
 }
 
 /* Sets `kept` of the checkpoints that a rule names; not yet of those that they are read through. */
@@ -237,12 +237,12 @@ static void mark_kept(struct fsm *m, uint64_t last)
         struct fsm_ckpt *ckpt = &m->catalog[i - 1];
         bool restores = m->state == FSM_FORMING && ckpt->step == m->restore.step &&
                         ckpt->generation == m->restore.generation;
-        ckpt->kept = ckpt->best || restores || fsm_is_base(m, ckpt);
+        ckpt->retained = ckpt->best || restores || fsm_is_base(m, ckpt);
         if (ckpt->state != FSM_CKPT_GOOD)
             continue;
         good++;
         bool regular = m->config.keep_every > 0 && ckpt->step % m->config.keep_every == 0;
-        ckpt->kept = ckpt->kept || good <= last || regular;
+        ckpt->retained = ckpt->retained || good <= last || regular;
     }
     keep_audited(m);
 }
@@ -252,7 +252,7 @@ static void keep_parent(struct fsm *m, const struct fsm_ckpt *ckpt)
 {
     struct fsm_ckpt *parent = fsm_chain_next(m, ckpt);
     if (parent)
-        parent->kept = true;
+        parent->retained = true;
 }
 
 /*
@@ -272,7 +272,7 @@ static bool remove_unkept(struct fsm_ctx *t, const struct fsm_ckpt *read_back)
                 fsm_ask_store(t, FSM_TASK_REMOVE, ckpt->step, ckpt->generation);
             }
             keep_parent(m, ckpt);
-        } else if (ckpt->state == FSM_CKPT_GOOD && ckpt->kept) {
+        } else if (ckpt->state == FSM_CKPT_GOOD && ckpt->retained) {
             keep_parent(m, ckpt);
         } else if (ckpt->state == FSM_CKPT_GOOD) {
             bool may_go = read_back && ckpt->step < read_back->step;

@@ -4,7 +4,7 @@
 #include "server/jobfsm/ctx.h"
 
 void fsm_ask_verify(struct fsm_ctx *t, struct fsm_ckpt *ckpt);
-void fsm_set_aside(struct fsm_ctx *t, struct fsm_ckpt *ckpt, const char *why);
+void fsm_quarantine(struct fsm_ctx *t, struct fsm_ckpt *ckpt, const char *why);
 void fsm_drop_orphans(struct fsm_ctx *t); /* sets aside what is read through a bad one */
 void fsm_remove_ckpt(struct fsm_ctx *t, struct fsm_ckpt *ckpt);
 /* Removes checkpoints that nothing keeps any more, and reads back what that requires. */

@@ -1,7 +1,7 @@
 /*
  * One job as its folder has it.
  *
- *     names        ─▶ the highest generation there was          ckpt_used_max
+ *     names        ─▶ the highest generation there was          ckpt_used_generation_max
  *     manifests    ─▶ checkpoints whose files are all there      [take_ckpts]
  *     the newest   ─▶ job file, pins, steps left out, epoch      [take_newest]
  *     all of these ─▶ the state machine, PAUSED or SUCCEEDED     [take_state]
@@ -17,7 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/findings.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/store/each.h"
+#include "checkpoint/store/each_file.h"
 #include "checkpoint/store/store.h"
 #include "common/cleanup.h"
 #include "jobspec/jobspec.h"
@@ -67,7 +67,7 @@ struct files {
     atomic_uint bad; /* 1 + a file that isn't as it should be */
 };
 
-/* A ckpt_each_fn. */
+/* A ckpt_file_fn. */
 static enum status check_file(void *arg, uint32_t item)
 {
     struct files *files = arg;
@@ -122,7 +122,7 @@ static enum status check_ckpt(struct reading *r, const struct ckpt_entry *entry,
 {
     const struct fsm *m = &r->job->m;
     struct files files = { .r = r, .dir = entry->dir, .manifest = manifest };
-    enum status st = ckpt_each(manifest->file_count, check_file, &files);
+    enum status st = ckpt_each_file(manifest->file_count, check_file, &files);
     const uint32_t bad = atomic_load(&files.bad);
     if (st == ST_INCOMPLETE && bad > 0) {
         reason_set(why, "%s is missing or of another size", manifest->files[bad - 1].name);
@@ -377,9 +377,9 @@ static enum status take_state(struct reading *r, uint32_t used)
         m->total_steps = total;
         m->steps_per_epoch = per_epoch;
     }
-    enum status st = ckpt_mark_read(r->io, job->found->store, job->found->id, m->store_mark);
+    enum status st = ckpt_store_id_read(r->io, job->found->store, job->found->id, m->store_id);
     if (st == ST_NOT_FOUND || st == ST_CORRUPT) {
-        m->store_mark[0] = '\0'; /* the next probe makes or refuses it */
+        m->store_id[0] = '\0'; /* the next probe makes or refuses it */
     } else if (st != ST_OK) {
         return say_away(r, job->found->store, st);
     }
@@ -397,7 +397,7 @@ static enum status take_state(struct reading *r, uint32_t used)
                    "the journal was lost, and this job made anew from its checkpoints: 'cairn "
                    "resume' goes on from step %llu",
                    (unsigned long long)newest->step);
-    st = ckpt_used_write(r->io, job->found->store, job->found->id, m->generation);
+    st = ckpt_used_generation_write(r->io, job->found->store, job->found->id, m->generation);
     if (st != ST_OK) {
         struct reason why = { "" };
         io_explain(r->io, st, &why);
@@ -421,7 +421,7 @@ enum status rebuild_read(const struct io *io, const struct rebuild_found *found,
     };
     enum status st = fsm_init(&out->m, found->id, &config, 0, wall_ms);
     if (st == ST_OK) {
-        st = ckpt_used_max(io, found->store, found->id, &used);
+        st = ckpt_used_generation_max(io, found->store, found->id, &used);
         if (st != ST_OK)
             return say_away(&r, found->store, st);
     }

@@ -8,8 +8,8 @@
  * been stopped on purpose. Events, metrics, attempts, drains and what was asked for are gone.
  *
  * Generations: the job goes on FSM_RESTORE_GAP above the highest of which its folder speaks,
- * and the folder says so before the journal does (ckpt_used_write). So no number is used twice,
- * however often a journal is lost: workers of before are ended as of an old generation.
+ * and the folder says so before the journal does (ckpt_used_generation_write). So no number is used
+ * twice, however often a journal is lost: workers of before are ended as of an old generation.
  *
  * Thread: one at a time per state folder; other processes are kept out by the journal's lock.
  */

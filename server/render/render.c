@@ -303,7 +303,7 @@ Cairn__V1__Node *render_node(struct coord *coord, struct coord_node *node)
     out->address = render_text(node->host);
     out->boot_id = render_text(node->boot_id);
     out->gpus_used = coord_node_gpus_used(coord, node);
-    out->undying = coord_node_undying(coord, node);
+    out->undying = coord_node_unkillable(coord, node);
     out->reason = reason_of(coord, node);
     if (coord_node_usage(node))
         out->usage = malloc(sizeof(*out->usage));

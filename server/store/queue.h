@@ -30,7 +30,7 @@
  * whole time, are a store that is gone, and a fourth would but hang with them. */
 #define STORE_HUNG_MAX 3
 /* Threads of all lines. Each has a stack, and may read with three more or make sixteen calls at
- * once (checkpoint/store/each.h); beyond, lines wait for a thread. */
+ * once (checkpoint/store/each_file.h); beyond, lines wait for a thread. */
 #define STORE_THREADS_MAX 64
 
 struct store_queue;

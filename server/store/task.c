@@ -76,12 +76,12 @@ static enum status answer_away(struct store_task *task)
     return ST_UNREACHABLE;
 }
 
-static enum status check_mark(struct store_task *task, const struct io *io)
+static enum status check_id(struct store_task *task, const struct io *io)
 {
     char mark[CKPT_MARK];
     if (task->mark[0] == '\0') /* the next probe makes it known */
         return ST_OK;
-    enum status st = ckpt_mark_read(io, task->store, task->job, mark);
+    enum status st = ckpt_store_id_read(io, task->store, task->job, mark);
     if (st == ST_NOT_FOUND || st == ST_CORRUPT)
         return answer_away(task);
     return st == ST_OK && strcmp(mark, task->mark) != 0 ? answer_away(task) : st;
@@ -95,11 +95,11 @@ static bool note_name(void *arg, const char *name)
 }
 
 /* The mark that is there; where nothing can be lost by it, a new one. */
-static enum status settle_mark(struct store_task *task, const struct io *io, const char *dir)
+static enum status settle_id(struct store_task *task, const struct io *io, const char *dir)
 {
     char mark[CKPT_MARK];
     bool known = task->mark[0] != '\0', something = false;
-    enum status st = ckpt_mark_read(io, task->store, task->job, mark);
+    enum status st = ckpt_store_id_read(io, task->store, task->job, mark);
     if (st == ST_NOT_FOUND && task->holds) {
         /* Jobs of before there were marks: their folder is there. */
         enum status listed = known ? ST_NOT_FOUND : io->list(io->self, dir, note_name, &something);
@@ -109,9 +109,9 @@ static enum status settle_mark(struct store_task *task, const struct io *io, con
             return answer_away(task);
     }
     if (st == ST_NOT_FOUND) {
-        st = ckpt_mark_write(io, task->store, task->job, task->nonce);
+        st = ckpt_store_id_write(io, task->store, task->job, task->nonce);
         if (st == ST_OK || st == ST_EXISTS)
-            st = ckpt_mark_read(io, task->store, task->job, mark);
+            st = ckpt_store_id_read(io, task->store, task->job, mark);
     }
     if (st == ST_CORRUPT || (st == ST_OK && known && task->holds && strcmp(mark, task->mark) != 0))
         return answer_away(task);
@@ -138,7 +138,7 @@ static enum status probe_store(struct store_task *task, const struct io *io)
     if (st == ST_OK)
         st = io_temporary(io, base, probe);
     if (st == ST_OK)
-        st = settle_mark(task, io, dir);
+        st = settle_id(task, io, dir);
     if (st == ST_OK)
         st = io_publish(io, probe, "cairn\n", 6);
     if (st != ST_OK)
@@ -253,7 +253,7 @@ static enum status verify_bytes(struct store_task *task, const struct io *io)
         task->message[0] = '\0'; /* a remark at most */
     if (status_scope(st) != SCOPE_CHECKPOINT && st != ST_NOT_FOUND)
         return st;
-    enum status marked = check_mark(task, io);
+    enum status marked = check_id(task, io);
     if (marked != ST_OK && !task->away)
         task->message[0] = '\0'; /* what was found says nothing */
     return marked == ST_OK ? st : marked;
@@ -306,7 +306,7 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
 }
 
 /* True of a task that makes, decides or removes something. */
-static bool needs_mark(const struct store_task *task)
+static bool needs_id(const struct store_task *task)
 {
     return task->kind == FSM_TASK_FOLDER || task->kind == FSM_TASK_PUBLISH ||
            task->kind == FSM_TASK_SWEEP ||
@@ -322,7 +322,7 @@ static bool yields(enum fsm_task kind)
 static enum status do_task(struct store_task *task, const struct io *io)
 {
     char moved[LIMIT_PATH];
-    enum status st = needs_mark(task) ? check_mark(task, io) : ST_OK;
+    enum status st = needs_id(task) ? check_id(task, io) : ST_OK;
     if (st != ST_OK)
         return st;
     switch (task->kind) {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/s3/aside.h"
+#include "checkpoint/s3/quarantine.h"
 #include "checkpoint/s3/xml.h"
 #include "common/check.h"
 #include "tests/fuzz/fuzz.h"

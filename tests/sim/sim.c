@@ -262,7 +262,7 @@ static void break_something(struct sim *sim)
     } else if (what < 93 && t) {
         sim_trainer_saver_hang(sim, t);
     } else if (what < 95 && t) {
-        sim_trainer_undying(sim, t);
+        sim_trainer_unkillable(sim, t);
     } else if (what < 97) {
         sim_coordinator_unplug(sim);
     } else if (what < 98) {

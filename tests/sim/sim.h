@@ -479,7 +479,7 @@ struct sim_trainer_view {
     bool was_hung;
     int64_t woke_at;           /* when a hang ended */
     int64_t saver_hangs_until; /* its node doesn't reach the store */
-    bool undying;              /* it waits in the kernel: no signal ends it */
+    bool unkillable;           /* it waits in the kernel: no signal ends it */
     uint32_t data;             /* as it found them */
     uint32_t lane_us;          /* that it takes for a lane */
     uint64_t step;
@@ -498,7 +498,7 @@ void sim_trainer_kill(struct sim *sim, struct sim_trainer *trainer, int signal);
 void sim_trainer_notice(struct sim *sim, struct sim_trainer *trainer, bool leaves);
 void sim_trainer_hang(struct sim *sim, struct sim_trainer *trainer);
 /* In state D for a while, then it dies. */
-void sim_trainer_undying(struct sim *sim, struct sim_trainer *trainer);
+void sim_trainer_unkillable(struct sim *sim, struct sim_trainer *trainer);
 /* With its machine. */
 void sim_trainer_perish(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_vanish(struct sim_trainer *trainer); /* its session, on this side */

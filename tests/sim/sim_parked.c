@@ -99,7 +99,7 @@ static void check_let_go(struct sim *sim, uint32_t job, const struct fsm *m,
     for (size_t i = 0; m->generation == plan->generation && i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->start.job != job || view->start.spare || !view->dismissed || !view->complete ||
-            view->undying || view->hung || view->parts > 0 ||
+            view->unkillable || view->hung || view->parts > 0 ||
             view->start.generation + 1 != plan->generation || view->step <= start ||
             view->computed_by != view->start.generation || !(m->ran & 2))
             continue;

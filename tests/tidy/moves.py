@@ -23,7 +23,7 @@ MARK = re.compile(r"^( \* )Moves, made from (\w+) by tests/tidy/moves\.py:$")
 SHOWN_OTHERWISE = {
     "token_next": "a secret", "token": "a secret", "token_before": "a secret",
     "recovered": "a copy of `recovery`, for one action",
-    "pace": "times between counters, as a ring", "gen": "computed anew for the dump",
+    "phase_times": "times between counters, as a ring", "gen": "computed anew for the dump",
     "worker": "computed anew for the dump", "cost_us": "in the times of the checkpoint",
     "write_ms": "in the times of the checkpoint", "times": "in the row of the checkpoint",
     "reported_at": "in the times of the checkpoint", "place": "in `cairn why`, once it matters",

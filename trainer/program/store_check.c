@@ -22,9 +22,9 @@ static enum status check_mark(const struct store_checked *it)
 {
     char mark[CKPT_MARK];
     struct reason why;
-    ckpt_mark_await(it->io, it->store, it->assignment->job);
-    enum status st = ckpt_mark_read(it->io, it->store, it->assignment->job, mark);
-    if (st == ST_OK && strcmp(mark, it->assignment->store_mark) == 0)
+    ckpt_store_id_await(it->io, it->store, it->assignment->job);
+    enum status st = ckpt_store_id_read(it->io, it->store, it->assignment->job, mark);
+    if (st == ST_OK && strcmp(mark, it->assignment->store_id) == 0)
         return ST_OK;
     if (st == ST_OK || st == ST_NOT_FOUND || st == ST_CORRUPT) {
         reason_set(it->reason,
@@ -98,7 +98,7 @@ enum status store_check(const struct io *io, const char *store,
         .node = assignment->nodes != NULL ? assignment->nodes[assignment->rank] : "?",
         .reason = reason,
     };
-    if (assignment->store_mark[0] == '\0')
+    if (assignment->store_id[0] == '\0')
         return ST_OK;
     enum status st = check_mark(&it);
     if (st == ST_OK && !ckpt_store_is_object(store) && speaks_for_node(assignment))

@@ -88,9 +88,9 @@ static void take_absent(struct coord *coord, struct coord_node *node,
         if (job->unreadable[0] || ranks[i]->node != node || !fsm_alive_rank(&job->m, r) ||
             is_listed(hello, job->id, job->m.ranks[r].birth, job->m.ranks[r].number))
             continue;
-        const bool born = job->m.ranks[r].birth == job->m.generation; /* else it was there */
+        const bool is_new = job->m.ranks[r].birth == job->m.generation; /* else it was there */
         const bool forms = job->m.state == FSM_FORMING || fsm_is_spare(&job->m, r);
-        if (forms && !job->m.ranks[r].started && born && !job->m.ranks[r].ended &&
+        if (forms && !job->m.ranks[r].started && is_new && !job->m.ranks[r].ended &&
             node->stay == COORD_STAYS) { /* a node that leaves starts nothing more */
             coord_send_start(coord, job, r);
             continue;
@@ -133,15 +133,15 @@ static bool is_taken(const struct coord *coord, const struct coord_node *node,
 
 /* Refuses a second agent of that name, and says so to both, to the one that is there once per
  * rival. */
-static void refuse_rival(struct coord *coord, struct coord_conn *conn, struct coord_node *node,
-                         const Cairn__V1__AgentHello *hello)
+static void refuse_duplicate(struct coord *coord, struct coord_conn *conn, struct coord_node *node,
+                             const Cairn__V1__AgentHello *hello)
 {
-    char rival[sizeof(node->rival)];
+    char duplicate[sizeof(node->duplicate)];
     struct reason reason;
-    (void)snprintf(rival, sizeof(rival), "%.40s %llu", hello->boot_id,
+    (void)snprintf(duplicate, sizeof(duplicate), "%.40s %llu", hello->boot_id,
                    (unsigned long long)hello->started_ms);
-    if (strcmp(rival, node->rival) != 0) {
-        (void)snprintf(node->rival, sizeof(node->rival), "%s", rival);
+    if (strcmp(duplicate, node->duplicate) != 0) {
+        (void)snprintf(node->duplicate, sizeof(node->duplicate), "%s", duplicate);
         reason_set(
             &reason,
             "another agent, of host %.100s, calls itself %s, too; it waits until this one is "
@@ -189,7 +189,7 @@ static struct coord_node *admit_agent(struct coord *coord, struct coord_conn *co
         return NULL;
     }
     if (is_taken(coord, node, hello)) {
-        refuse_rival(coord, conn, node, hello);
+        refuse_duplicate(coord, conn, node, hello);
         return NULL;
     }
     return node;
@@ -245,7 +245,7 @@ static bool take_seat(struct coord *coord, struct coord_conn *conn, struct coord
     node->slots = hello->slots;
     node->counted = false;
     node->started_ms = hello->started_ms;
-    node->rival[0] = '\0';
+    node->duplicate[0] = '\0';
     (void)snprintf(node->device, sizeof(node->device), "%s",
                    hello->device[0] ? hello->device : "cpu");
     (void)snprintf(node->version, sizeof(node->version), "%.31s", hello->version);

@@ -122,13 +122,13 @@ static struct fsm_copy *copies_offered(const Cairn__V1__TrainerHello *hello, siz
     return list;
 }
 
-static struct fsm_kept kept_of(const Cairn__V1__Parked *parked)
+static struct fsm_parked_state parked_state_of(const Cairn__V1__Parked *parked)
 {
-    return (struct fsm_kept){ .complete = parked->complete,
-                              .step = parked->step,
-                              .computed_by = parked->computed_by,
-                              .part = parked->part,
-                              .parts = parked->parts };
+    return (struct fsm_parked_state){ .complete = parked->complete,
+                                      .step = parked->step,
+                                      .computed_by = parked->computed_by,
+                                      .part = parked->part,
+                                      .parts = parked->parts };
 }
 
 /*
@@ -301,7 +301,7 @@ static void trainer_hello(struct coord *coord, struct coord_conn *conn,
                                       .copies = copies,
                                       .copy_count = copy_count };
     if (hello->parked)
-        event.hello.kept = kept_of(hello->parked);
+        event.hello.parked_state = parked_state_of(hello->parked);
     (void)coord_apply(coord, job, &event);
     free(copies);
 }
@@ -401,7 +401,7 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct fsm_even
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_PARKED:
         event->kind = FSM_EV_PARKED;
-        event->parked = kept_of(message->parked);
+        event->parked = parked_state_of(message->parked);
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED:
         event->kind = FSM_EV_FINISHED;

@@ -324,7 +324,7 @@ static uint32_t count_awaited(const struct fsm *m)
 {
     const uint32_t need = fsm_least(m);
     if (fsm_holds(m))
-        return fsm_vacant(m);
+        return fsm_vacant_ranks(m);
     return need > 1 ? need : 1;
 }
 
@@ -333,7 +333,7 @@ static uint32_t count_awaited(const struct fsm *m)
 static enum status find_enough(struct coord *coord, struct coord_job *job, struct place_slot *slots,
                                uint32_t *out_count, struct reason *reason)
 {
-    const uint32_t vacant = fsm_vacant(&job->m), need = fsm_least(&job->m);
+    const uint32_t vacant = fsm_vacant_ranks(&job->m), need = fsm_least(&job->m);
     const uint32_t least = need > 1 ? need : 1;
     *out_count = vacant;
     if (vacant == 0) /* all go on where they are */

@@ -459,7 +459,7 @@ void fsm_resume(struct fsm *m, int64_t now, int64_t wall, struct fsm_actions *ou
     m->spares.again_at = now;
     bool gently = fsm_ends(m) && m->ending.to != FSM_RECOVERING && m->ending.to != FSM_FAILED &&
                   m->ending.to != FSM_KILLED;
-    m->ending.kept_until = m->grace_until + FSM_KEEP_MS;
+    m->ending.survivors_until = m->grace_until + FSM_KEEP_MS;
     if (m->ending.parks) {
         /* An outage that goes on is known only once all have been silent. */
         m->ending.hard_at = m->grace_until + m->config.silent_ms + FSM_PARK_MS;
@@ -517,7 +517,7 @@ void fsm_excuse(struct fsm *m, int64_t ms)
         return;
     m->started_at += ms;
     m->ending.ended_at += ms;
-    m->ending.kept_until += ms;
+    m->ending.survivors_until += ms;
     m->ending.hard_at += m->ending.parks && m->ending.hard_at != 0 ? ms : 0;
     m->stepped_at += m->stepped_at != 0 ? ms : 0;
     m->spares.ready_at += m->spares.ready_at != 0 ? ms : 0;
@@ -548,5 +548,5 @@ void fsm_extend_grace(struct fsm *m, int64_t ms)
     }
     m->grace_until += m->grace_until != 0 ? ms : 0;
     m->ending.hard_at += m->ending.parks && m->ending.hard_at != 0 ? ms : 0;
-    m->ending.kept_until += ms;
+    m->ending.survivors_until += ms;
 }

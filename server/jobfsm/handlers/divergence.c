@@ -91,6 +91,6 @@ void fsm_audit_tick(struct fsm_ctx *t)
     for (size_t i = m->catalog_count; i > 0 && t->out->count < FSM_ACTIONS_MAX / 2; i--) {
         struct fsm_ckpt *ckpt = &m->catalog[i - 1];
         if (fsm_is_distrusted(m, ckpt))
-            fsm_set_aside(t, ckpt, "it was made after a worker computed wrongly");
+            fsm_quarantine(t, ckpt, "it was made after a worker computed wrongly");
     }
 }

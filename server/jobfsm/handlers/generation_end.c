@@ -45,7 +45,7 @@ void fsm_watch_ending(struct fsm_ctx *t)
         bool never = killed && !rank->started && t->now - m->ending.ended_at >= FSM_NEVER_MS;
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= FSM_MISSING_MS;
         bool lost = fsm_is_silent(t, rank);
-        bool undying = killed && t->now - m->ending.ended_at >= FSM_UNDYING_MS;
+        bool unkillable = killed && t->now - m->ending.ended_at >= FSM_UNKILLABLE_MS;
         if (rank->gone || t->now < m->grace_until)
             continue;
         if (t->out->count >= FSM_ACTIONS_MAX / 2) {
@@ -55,7 +55,7 @@ void fsm_watch_ending(struct fsm_ctx *t)
         if (never || missing) {
             fsm_rank_gone(m, i);
             m->dirty = true;
-        } else if (lost || undying) {
+        } else if (lost || unkillable) {
             fsm_count_as_gone(t, i);
             if (!lost)
                 emit_unkillable(t, i);
@@ -83,13 +83,13 @@ static bool is_unheard(const struct fsm_ctx *t, const struct fsm_rank *rank)
 
 /* Watches workers that are kept for the next generation: one that is lost is not kept any longer,
  * and all are ended if that generation doesn't begin in time. */
-void fsm_watch_kept(struct fsm_ctx *t)
+void fsm_watch_survivors(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     const bool awaits = fsm_awaits_word(m) && t->now < m->grace_until + 2 * fsm_session_ms(m);
-    if (awaits && m->ending.kept_until < t->now + FSM_KEEP_MS)
-        m->ending.kept_until = t->now + FSM_KEEP_MS; /* nobody looks for slots before */
-    if (t->now >= m->ending.kept_until) {
+    if (awaits && m->ending.survivors_until < t->now + FSM_KEEP_MS)
+        m->ending.survivors_until = t->now + FSM_KEEP_MS; /* nobody looks for slots before */
+    if (t->now >= m->ending.survivors_until) {
         fsm_emit_event(t, "kept",
                        "the next generation did not begin within %d s: all start anew%s%s",
                        FSM_KEEP_MS / 1000, m->reason[0] ? "; " : "", m->reason);

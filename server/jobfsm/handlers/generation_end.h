@@ -8,4 +8,4 @@
 void fsm_watch_ending(struct fsm_ctx *t);
 /* Watches workers that are kept for the next generation: one that is lost is not kept any longer,
  * and all are ended if that generation doesn't begin in time. */
-void fsm_watch_kept(struct fsm_ctx *t);
+void fsm_watch_survivors(struct fsm_ctx *t);

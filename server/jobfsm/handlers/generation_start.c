@@ -66,7 +66,7 @@ static void form_generation(struct fsm_ctx *t)
     const struct fsm_ckpt *ckpt = fsm_newest(m);
     fsm_text(m->token_before, sizeof(m->token_before), m->token);
     fsm_text(m->token, sizeof(m->token), m->token_next);
-    fsm_seat(t);
+    fsm_assign_ranks(t);
     m->generation++;
     m->ran <<= 1;
     m->dirty = true;
@@ -201,7 +201,7 @@ void fsm_on_probed(struct fsm_ctx *t)
         m->probed = true;
         m->store_away = false;
         if (t->ev->answer.mark && t->ev->answer.mark[0])
-            fsm_text(m->store_mark, sizeof(m->store_mark), t->ev->answer.mark);
+            fsm_text(m->store_id, sizeof(m->store_id), t->ev->answer.mark);
         form_generation(t);
         return;
     }
@@ -277,7 +277,7 @@ static void emit_saves(struct fsm_ctx *t, uint32_t rank)
 static void meet_parked(struct fsm_ctx *t)
 {
     if (t->ev->hello.attached && t->ev->hello.parked) {
-        fsm_note_parked(t, t->ev->rank, &t->ev->hello.kept);
+        fsm_note_parked(t, t->ev->rank, &t->ev->hello.parked_state);
         if (fsm_gen(t->m) == FSM_GEN_KEPT)
             fsm_act(t, FSM_ACT_SCHEDULE);
     } else if (t->m->ending.parks && !t->m->ranks[t->ev->rank].ended) {
@@ -303,7 +303,7 @@ void fsm_on_hello(struct fsm_ctx *t)
         return;
     }
     if (t->ev->hello.parked)
-        rank->kept = t->ev->hello.kept;
+        rank->parked_state = t->ev->hello.parked_state;
     if (!t->ev->hello.attached) {
         fsm_copies_hear(t);
         if (again && rank->assigned) {

@@ -417,7 +417,7 @@ void fsm_watch(struct fsm_ctx *t, bool looks)
         return;
     }
     if (fsm_holds(m)) {
-        fsm_watch_kept(t);
+        fsm_watch_survivors(t);
         return;
     }
     if (m->window_until != 0) {

@@ -267,10 +267,10 @@ static void watch_spare(struct fsm_ctx *t, uint32_t index)
     struct fsm_rank *spare = &m->ranks[index];
     const bool missing = spare->missing_at != 0 && t->now - spare->missing_at >= FSM_MISSING_MS;
     const bool lost = fsm_is_silent(t, spare);
-    const bool undying = spare->ended && t->now - spare->ended_at >= FSM_UNDYING_MS;
+    const bool unkillable = spare->ended && t->now - spare->ended_at >= FSM_UNKILLABLE_MS;
     if (missing) {
         spare_gone(t, index, "its agent came back without it");
-    } else if (lost || undying) {
+    } else if (lost || unkillable) {
         fsm_act(t, FSM_ACT_UNSEEN)->rank = index;
         spare_gone(t, index, FSM_NODE_LOST);
     } else if (!spare->ended && trouble_of(t, spare)) {

@@ -77,7 +77,7 @@ static void by_workers(const struct fsm *m, int64_t now, struct fsm_blocked *out
     const struct fsm_rank *rank = &m->ranks[first];
     const enum fsm_gen gen = fsm_gen(m);
     const bool by_itself = gen == FSM_GEN_LEAVING || gen == FSM_GEN_PARKING;
-    const int64_t killed = m->ending.ended_at + FSM_UNDYING_MS;
+    const int64_t killed = m->ending.ended_at + FSM_UNKILLABLE_MS;
     const int64_t gone = killed > m->grace_until ? killed : m->grace_until;
     say(out, FSM_BLOCK_WORKERS, now, by_itself ? m->ending.hard_at : gone,
         "%u of %u workers of generation %u %s; the first of them is rank %u on node %s%s", count,
@@ -159,7 +159,7 @@ static void by_word(const struct fsm *m, int64_t now, struct fsm_blocked *out)
     uint32_t silent = 0;
     while (silent + 1 < m->size && (m->ranks[silent].gone || m->ranks[silent].joined))
         silent++;
-    say(out, FSM_BLOCK_STATE, now, m->ending.kept_until,
+    say(out, FSM_BLOCK_STATE, now, m->ending.survivors_until,
         "rank %u on node %s has not said again which state it has", silent, m->ranks[silent].node);
     add_time(out, "nobody waits for it any more");
 }

@@ -49,7 +49,7 @@ void sim_trainer_leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how
 
 void sim_trainer_kill(struct sim *sim, struct sim_trainer *t, int signal)
 {
-    if (!t->view.undying)
+    if (!t->view.unkillable)
         sim_trainer_leave(sim, t, SIM_SIGNAL, signal);
 }
 
@@ -71,14 +71,14 @@ static void die(struct sim *sim, void *arg, uint64_t number)
     sim_trainer_leave(sim, arg, SIM_SIGNAL, 9);
 }
 
-void sim_trainer_undying(struct sim *sim, struct sim_trainer *t)
+void sim_trainer_unkillable(struct sim *sim, struct sim_trainer *t)
 {
-    if (t->view.undying)
+    if (t->view.unkillable)
         return;
     sim_say(sim, "trainer %s g%u w%u waits in the kernel and can't die", t->id,
             t->view.start.generation, t->view.start.number);
     t->view.disturbed_at = INT64_MAX;
-    t->view.undying = true;
+    t->view.unkillable = true;
     t->view.hung = true;
     sim_at(sim, 5000 + (int64_t)sim_below(sim, 120000), die, t, 0);
 }
@@ -99,7 +99,7 @@ static void wake(struct sim *sim, void *arg, uint64_t number)
     (void)number;
     if (t->view.exit != SIM_RUNS)
         return;
-    if (t->view.undying)
+    if (t->view.unkillable)
         return;
     sim_say(sim, "trainer %s g%u w%u wakes", t->id, t->view.start.generation, t->view.start.number);
     t->view.hung = false;
@@ -310,7 +310,7 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
     if (t->view.exit != SIM_RUNS)
         return;
     sim_at(sim, TICK_MS, tick, t, 0);
-    if (t->die_at != 0 && sim->now >= t->die_at && !t->view.undying) {
+    if (t->die_at != 0 && sim->now >= t->die_at && !t->view.unkillable) {
         sim_trainer_leave(sim, t, SIM_SIGNAL, 15);
         return;
     }

@@ -123,7 +123,7 @@ void bench_restart(struct bench *b, int64_t away_ms)
     bench_load_ranks(&next, &b->m);
     for (size_t i = 0; i < b->m.catalog_count; i++) {
         struct fsm_ckpt row = b->m.catalog[i];
-        row.verifying = row.removing = row.best = row.kept = false;
+        row.verifying = row.removing = row.best = row.retained = false;
         row.reads = 0;
         assert_int_equal(fsm_add_ckpt(&next, &row), ST_OK);
     }
@@ -165,7 +165,7 @@ void bench_place_on(struct bench *b, const char *const *nodes)
 {
     const char *names[LIMIT_RANKS];
     uint32_t slots[LIMIT_RANKS], count = 0;
-    const uint32_t vacant = fsm_vacant(&b->m);
+    const uint32_t vacant = fsm_vacant_ranks(&b->m);
     for (uint32_t i = 0; i < b->m.config.ranks && count < vacant; i++) {
         if (i < b->m.size && !b->m.ranks[i].gone)
             continue;

@@ -8,12 +8,12 @@
 static void come_along(struct bench *b, uint32_t rank, uint64_t step, bool complete,
                        uint32_t computed_by)
 {
-    struct fsm_event event = {
-        .kind = FSM_EV_HELLO,
-        .rank = rank,
-        .generation = b->m.generation,
-        .hello = { .pid = 100 + rank, .parked = true, .kept = { complete, step, computed_by } }
-    };
+    struct fsm_event event = { .kind = FSM_EV_HELLO,
+                               .rank = rank,
+                               .generation = b->m.generation,
+                               .hello = { .pid = 100 + rank,
+                                          .parked = true,
+                                          .parked_state = { complete, step, computed_by } } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
@@ -31,7 +31,7 @@ static void survivors_park_and_only_a_seat_is_vacant(void **state)
     bench_say_parked(b, 3);
     assert_non_null(bench_act(b, FSM_ACT_GEN_END, 0));
     assert_true(fsm_wants_slots(&b->m, b->now));
-    assert_int_equal(fsm_vacant(&b->m), 1);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 1);
     assert_true(fsm_holds_slot(&b->m, 0));
     assert_false(fsm_holds_slot(&b->m, 1));
     bench_form_again(b);
@@ -114,7 +114,7 @@ static void who_does_not_park_in_time_is_ended(void **state)
     bench_say_parked(b, 3);
     assert_false(b->m.ranks[3].parked);
     bench_exit(b, 3, FSM_EXIT_SIGNAL, 9);
-    assert_int_equal(fsm_vacant(&b->m), 2);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 2);
     assert_true(fsm_wants_slots(&b->m, b->now));
 }
 
@@ -239,7 +239,7 @@ static void a_store_that_is_away_holds_nobody_up(void **state)
     bench_lose_one(b);
     bench_store(b, FSM_TASK_DROP, 60, 1, ST_IO);
     assert_true(fsm_wants_slots(&b->m, b->now));
-    assert_int_equal(fsm_vacant(&b->m), 1);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 1);
 }
 
 /* What is wrong may be in those that stay. */
@@ -265,7 +265,7 @@ static void without_room_for_the_others_nobody_is_kept_for_ever(void **state)
 {
     struct bench *b = *state;
     bench_lose_one(b);
-    assert_int_equal(fsm_vacant(&b->m), 1);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 1);
     for (int i = 0; i < 60; i++) {
         for (uint32_t r = 0; r < RANKS; r++) {
             if (r != 1 && !b->m.ranks[r].gone)
@@ -277,7 +277,7 @@ static void without_room_for_the_others_nobody_is_kept_for_ever(void **state)
     assert_non_null(bench_told(b, "kept"));
     bench_all_exit(b);
     assert_true(fsm_wants_slots(&b->m, b->now));
-    assert_int_equal(fsm_vacant(&b->m), RANKS);
+    assert_int_equal(fsm_vacant_ranks(&b->m), RANKS);
 }
 
 static void a_kept_worker_that_dies_leaves_a_vacant_seat(void **state)
@@ -285,7 +285,7 @@ static void a_kept_worker_that_dies_leaves_a_vacant_seat(void **state)
     struct bench *b = *state;
     bench_lose_one(b);
     bench_exit(b, 3, FSM_EXIT_SIGNAL, 9);
-    assert_int_equal(fsm_vacant(&b->m), 2);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 2);
     bench_form_again(b);
     assert_int_equal(b->m.ranks[3].birth, 2);
     assert_int_equal(b->m.ranks[2].birth, 1);
@@ -337,7 +337,7 @@ static void a_kept_worker_that_dies_while_the_store_is_asked_is_replaced(void **
         bench_exit(b, 3, FSM_EXIT_SIGNAL, 9);
         bench_probe(b, ST_OK);
         bench_is_state(b, "RECOVERING");
-        assert_int_equal(fsm_vacant(&b->m), all ? RANKS : 2);
+        assert_int_equal(fsm_vacant_ranks(&b->m), all ? RANKS : 2);
         assert_true(fsm_wants_slots(&b->m, b->now));
         bench_form_again(b);
         for (uint32_t r = 0; r < RANKS; r++) {
@@ -449,9 +449,9 @@ static void a_coordinator_that_comes_back_goes_on_with_them(void **state)
                               .generation = 1,
                               .hello = { .attached = true, .parked = true } };
     assert_int_equal(bench_apply(b, back), ST_OK);
-    assert_int_equal(fsm_vacant(&b->m), 1);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 1);
     bench_restart(b, 1000);
-    assert_int_equal(fsm_vacant(&b->m), 1);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 1);
     bench_form_again(b);
     bench_restart(b, 1000);
     bench_is_state(b, "FORMING");
@@ -478,7 +478,7 @@ static void a_broken_connection_ends_nobody(void **state)
     assert_int_equal(bench_count(b, FSM_ACT_END), 0);
     for (uint32_t i = 0; i < RANKS; i++)
         bench_say_parked(b, i);
-    assert_int_equal(fsm_vacant(&b->m), 0);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 0);
     assert_true(fsm_wants_slots(&b->m, b->now));
     bench_form_again(b);
     for (uint32_t i = 0; i < RANKS; i++)

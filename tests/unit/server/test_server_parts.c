@@ -13,11 +13,11 @@ static void come_with_part(struct bench *b, uint32_t rank, uint64_t step, uint32
                                .generation = b->m.generation,
                                .hello = { .pid = 100 + rank,
                                           .parked = true,
-                                          .kept = { .complete = true,
-                                                    .step = step,
-                                                    .computed_by = 1,
-                                                    .part = part,
-                                                    .parts = parts } } };
+                                          .parked_state = { .complete = true,
+                                                            .step = step,
+                                                            .computed_by = 1,
+                                                            .part = part,
+                                                            .parts = parts } } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 

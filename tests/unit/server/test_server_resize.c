@@ -106,7 +106,7 @@ static void one_that_is_ready_takes_the_seat_of_a_worker_that_died(void **state)
     (void)ready_spare(b);
     bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
-    assert_int_equal(fsm_vacant(&b->m), 0);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 0);
     form(b);
     assert_int_equal(b->m.size, RANKS);
     assert_int_equal(b->m.ranks[0].number, 0);
@@ -123,7 +123,7 @@ static void one_that_is_not_ready_takes_no_seat(void **state)
     bench_hello(b, at);
     bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
-    assert_int_equal(fsm_vacant(&b->m), 1);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 1);
     form(b);
     assert_int_equal(b->m.ranks[1].number, 1);
     assert_int_equal(b->m.ranks[1].birth, 2);
@@ -211,14 +211,14 @@ static void as_few_as_min_go_on_at_once(void **state)
     struct bench *b = open_job(state, RANKS, 2, 0);
     bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
-    assert_int_equal(fsm_vacant(&b->m), 0);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 0);
     form(b);
     assert_int_equal(b->m.size, 2);
     assert_int_equal(b->m.ranks[0].number, 0);
     assert_int_equal(b->m.ranks[1].number, 2);
     bench_exit(b, 1, FSM_EXIT_SIGNAL, 9); /* one is fewer than min */
     park_all(b);
-    assert_int_equal(fsm_vacant(&b->m), 2);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 2);
     assert_int_equal(fsm_least(&b->m), 1);
 }
 
@@ -227,7 +227,7 @@ static void without_a_min_all_seats_are_taken(void **state)
     struct bench *b = open_job(state, RANKS, 0, 0);
     bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
-    assert_int_equal(fsm_vacant(&b->m), 1);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 1);
     assert_int_equal(fsm_least(&b->m), 1);
 }
 
@@ -307,7 +307,7 @@ static void come_back_parked(struct bench *b, uint32_t rank, uint64_t step)
         .kind = FSM_EV_HELLO,
         .rank = rank,
         .generation = b->m.generation,
-        .hello = { .pid = 9, .attached = true, .parked = true, .kept = { true, step, 1 } }
+        .hello = { .pid = 9, .attached = true, .parked = true, .parked_state = { true, step, 1 } }
     };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }

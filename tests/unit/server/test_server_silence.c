@@ -163,10 +163,10 @@ static void after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ende
     bench_restart(b, 0);
     assert_true(b->m.ending.parks);
     assert_true(b->m.ending.hard_at > b->m.grace_until + b->m.config.silent_ms);
-    const int64_t hard_at = b->m.ending.hard_at, kept_until = b->m.ending.kept_until;
+    const int64_t hard_at = b->m.ending.hard_at, survivors_until = b->m.ending.survivors_until;
     fsm_extend_grace(&b->m, 3000); /* others are still coming back */
     assert_int_equal(b->m.ending.hard_at, hard_at + 3000);
-    assert_int_equal(b->m.ending.kept_until, kept_until + 3000);
+    assert_int_equal(b->m.ending.survivors_until, survivors_until + 3000);
 }
 
 /* Steps take 100 ms, and the last three 4 s each. */

@@ -85,7 +85,7 @@ static void who_was_let_go_keeps_its_place_until_it_is_gone(void **state)
     set_workers(b, 2);
     for (uint32_t i = 0; i < 4; i++)
         say_parked(b, i);
-    assert_int_equal(fsm_vacant(&b->m), 0);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 0);
     place(b, 0);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.size, 2);
@@ -100,7 +100,7 @@ static void who_was_let_go_keeps_its_place_until_it_is_gone(void **state)
     bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
     assert_true(fsm_wants_slots(&b->m, b->now));
-    assert_int_equal(fsm_vacant(&b->m), 2); /* those that were let go are still there */
+    assert_int_equal(fsm_vacant_ranks(&b->m), 2); /* those that were let go are still there */
     place(b, 2);
     bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
@@ -130,7 +130,7 @@ static void spares_that_are_ended_keep_their_places(void **state)
         bench_exit(b, i, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
     bench_tick(b, 2000);
-    const uint32_t vacant = fsm_vacant(&b->m);
+    const uint32_t vacant = fsm_vacant_ranks(&b->m);
     assert_int_equal(vacant, 3); /* of five places two are taken */
     place(b, vacant);
     bench_probe(b, ST_OK);
@@ -158,7 +158,7 @@ static void a_job_that_grows_waits_for_those_that_start(void **state)
     say_parked(b, 3);
     assert_int_equal(bench_count(b, FSM_ACT_SCHEDULE), 1);
     assert_true(fsm_wants_slots(&b->m, b->now));
-    assert_int_equal(fsm_vacant(&b->m), 2);
+    assert_int_equal(fsm_vacant_ranks(&b->m), 2);
     place(b, 2);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.size, 4);

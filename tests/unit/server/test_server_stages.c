@@ -49,14 +49,14 @@ static void has_numbers(const struct bench *b, const uint32_t *numbers)
         assert_int_equal(b->m.ranks[i].number, numbers[i]);
 }
 
-static struct fsm_kept part_of(uint32_t part, uint32_t parts, uint64_t step)
+static struct fsm_parked_state part_of(uint32_t part, uint32_t parts, uint64_t step)
 {
-    return (struct fsm_kept){
+    return (struct fsm_parked_state){
         .complete = true, .step = step, .computed_by = 1, .part = part, .parts = parts
     };
 }
 
-static void park_with(struct bench *b, uint32_t rank, struct fsm_kept kept)
+static void park_with(struct bench *b, uint32_t rank, struct fsm_parked_state kept)
 {
     struct fsm_event event = {
         .kind = FSM_EV_PARKED, .rank = rank, .generation = b->m.generation, .parked = kept
@@ -80,17 +80,18 @@ static void die(struct bench *b, uint32_t rank)
 }
 
 /* A worker says again what it parked with; a new one has nothing. */
-static void come(struct bench *b, uint32_t rank, struct fsm_kept kept)
+static void come(struct bench *b, uint32_t rank, struct fsm_parked_state kept)
 {
-    struct fsm_event event = { .kind = FSM_EV_HELLO,
-                               .rank = rank,
-                               .generation = b->m.generation,
-                               .hello = {
-                                   .pid = 100 + rank, .parked = kept.complete, .kept = kept } };
+    struct fsm_event event = {
+        .kind = FSM_EV_HELLO,
+        .rank = rank,
+        .generation = b->m.generation,
+        .hello = { .pid = 100 + rank, .parked = kept.complete, .parked_state = kept }
+    };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
-static const struct fsm_kept nothing;
+static const struct fsm_parked_state nothing;
 
 static uint32_t ready_spare(struct bench *b)
 {
@@ -245,7 +246,7 @@ static void one_worker_goes_on_from_a_whole_model(void **state)
 /* What somebody has is of other cuts, or not what it sits in. */
 static void a_state_of_other_stages_is_not_gone_on_from(void **state)
 {
-    static const struct fsm_kept bad[] = {
+    static const struct fsm_parked_state bad[] = {
         { .complete = true, .step = STEP, .computed_by = 1, .part = 1, .parts = 3 },
         { .complete = true, .step = STEP, .computed_by = 1, .part = 0, .parts = 0 },
         { .complete = true, .step = STEP, .computed_by = 1, .part = 0, .parts = 2 },
@@ -359,7 +360,7 @@ static void stages_outlive_the_coordinator(void **state)
             .kind = FSM_EV_HELLO,
             .rank = r,
             .generation = b->m.generation,
-            .hello = { .attached = true, .parked = true, .kept = part_of(1, 2, STEP) }
+            .hello = { .attached = true, .parked = true, .parked_state = part_of(1, 2, STEP) }
         };
         assert_int_equal(bench_apply(b, event), ST_OK);
     }

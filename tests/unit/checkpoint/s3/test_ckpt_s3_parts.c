@@ -8,9 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "checkpoint/s3/aside.h"
 #include "checkpoint/s3/config.h"
 #include "checkpoint/s3/http.h"
+#include "checkpoint/s3/quarantine.h"
 #include "checkpoint/s3/s3.h"
 #include "checkpoint/s3/upload.h"
 #include "checkpoint/s3/url.h"

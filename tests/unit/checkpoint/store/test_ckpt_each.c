@@ -8,7 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/store/each.h"
+#include "checkpoint/store/each_file.h"
 #include "common/clock.h"
 #include "tests/crash/memory_io.h"
 #include "tests/test.h"
@@ -299,12 +299,12 @@ static void what_fails_on_another_thread_is_made_again_on_ours(void **state)
     (void)state;
     const int64_t end = clock_mono_ms(clock_system()) + 20000;
     struct calls calls = { .self = pthread_self(), .bad = FILES, .end = end };
-    assert_int_equal(ckpt_each(FILES, call_item, &calls), ST_OK);
+    assert_int_equal(ckpt_each_file(FILES, call_item, &calls), ST_OK);
     assert_in_range(atomic_load(&calls.elsewhere), 1, CKPT_AT_ONCE - 1);
     for (uint32_t i = 0; i < FILES; i++)
         assert_int_equal(atomic_load(&calls.done[i]), 1);
     calls = (struct calls){ .self = pthread_self(), .bad = 900, .end = end };
-    assert_int_equal(ckpt_each(FILES, call_item, &calls), ST_IO);
+    assert_int_equal(ckpt_each_file(FILES, call_item, &calls), ST_IO);
 }
 
 static enum status note_order(void *arg, uint32_t item)
@@ -317,9 +317,9 @@ static void few_are_done_in_order_by_the_caller(void **state)
 {
     (void)state;
     uint32_t next = 0;
-    assert_int_equal(ckpt_each(2 * CKPT_EACH_LEAST - 1, note_order, &next), ST_OK);
+    assert_int_equal(ckpt_each_file(2 * CKPT_EACH_LEAST - 1, note_order, &next), ST_OK);
     assert_int_equal(next, 2 * CKPT_EACH_LEAST - 1);
-    assert_int_equal(ckpt_each(0, note_order, &next), ST_OK);
+    assert_int_equal(ckpt_each_file(0, note_order, &next), ST_OK);
 }
 
 #define FAR(name) cmocka_unit_test_setup_teardown(name, open_far, close_far)

@@ -187,11 +187,11 @@ static void a_mark_that_is_seen_late_is_waited_for(void **state)
     static const char nonce[] = "00112233445566778899aabbccddeeff";
     char mark[CKPT_MARK];
     struct view view;
-    assert_int_equal(ckpt_mark_write(f->io, SAMPLE_STORE, SAMPLE_JOB, nonce), ST_OK);
+    assert_int_equal(ckpt_store_id_write(f->io, SAMPLE_STORE, SAMPLE_JOB, nonce), ST_OK);
     view_init(&view, f->io, CKPT_MARK_NAME);
     view.lists_left = 1;
-    ckpt_mark_await(&view.io, SAMPLE_STORE, SAMPLE_JOB);
-    assert_int_equal(ckpt_mark_read(&view.io, SAMPLE_STORE, SAMPLE_JOB, mark), ST_OK);
+    ckpt_store_id_await(&view.io, SAMPLE_STORE, SAMPLE_JOB);
+    assert_int_equal(ckpt_store_id_read(&view.io, SAMPLE_STORE, SAMPLE_JOB, mark), ST_OK);
     assert_string_equal(mark, nonce);
 }
 

@@ -100,11 +100,11 @@ static void see(void *arg, const struct webhook_news *news, const char *key)
 }
 
 /* What is new is this text. */
-static void check(const struct made *made, struct webhook_mark *mark, const char *wanted)
+static void check(const struct made *made, struct webhook_cursor *cursor, const char *wanted)
 {
     static struct seen seen;
     seen = (struct seen){ .size = 0 };
-    webhook_find(&made->job, 0, mark, see, &seen);
+    webhook_find(&made->job, 0, cursor, see, &seen);
     assert_string_equal(seen.text, wanted);
 }
 
@@ -112,45 +112,46 @@ static void each_is_told_once(void **state)
 {
     (void)state;
     static struct made made;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     add_event(&made, "submitted", "");
     add_event(&made, "store-fails", "no checkpoint since step 0: it is gone");
     check(
-        &made, &mark,
+        &made, &cursor,
         "store-trouble: lenet has trouble with its checkpoints or their store: no checkpoint since "
         "step 0: it is gone\n");
-    check(&made, &mark, "");
+    check(&made, &cursor, "");
     add_event(&made, "store-works", "step 20 is saved");
-    check(&made, &mark,
+    check(&made, &cursor,
           "store-trouble over: lenet has no more trouble with its checkpoints: step 20 is saved\n");
-    struct webhook_mark restored = mark; /* as a restart has it */
+    struct webhook_cursor restored = cursor; /* as a restart has it */
     add_event(&made, "skip", "step 21 is not finite twice; it is left out");
     check(&made, &restored,
           "diverged: lenet diverges: step 21 is not finite twice; it is left out\n");
-    check(&made, &mark, "diverged: lenet diverges: step 21 is not finite twice; it is left out\n");
+    check(&made, &cursor,
+          "diverged: lenet diverges: step 21 is not finite twice; it is left out\n");
     made.job.state = CAIRN__V1__JOB_STATE__SUCCEEDED;
     made.job.ended_at = (char *)"2026-01-02T03:05:00.000Z";
     made.job.step = 100;
     made.job.loss = 0.25;
-    check(&made, &mark, "finished: lenet finished: 100 steps, loss 0.25, accuracy 0\n");
-    check(&made, &mark, "");
+    check(&made, &cursor, "finished: lenet finished: 100 steps, loss 0.25, accuracy 0\n");
+    check(&made, &cursor, "");
 }
 
 static void two_events_of_one_moment_are_two(void **state)
 {
     (void)state;
     static struct made made;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     add_event(&made, "damaged", "one");
-    check(&made, &mark,
+    check(&made, &cursor,
           "store-trouble: lenet has trouble with its checkpoints or their store: one\n");
     add_event(&made, "damaged", "two");
     made.events[1].time = made.events[0].time;
-    check(&made, &mark,
+    check(&made, &cursor,
           "store-trouble: lenet has trouble with its checkpoints or their store: two\n");
-    check(&made, &mark, "");
+    check(&made, &cursor, "");
 }
 
 static void what_was_before_is_not_told(void **state)
@@ -158,7 +159,7 @@ static void what_was_before_is_not_told(void **state)
     (void)state;
     static struct made made;
     static struct seen seen;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     add_event(&made, "store-full", "old");
     add_event(&made, "store-room", "new");
@@ -167,11 +168,11 @@ static void what_was_before_is_not_told(void **state)
     made.job.ended_at = (char *)"2026-01-02T03:04:01.000Z";
     /* 2026-01-02T03:04:01Z: of the event at 00 and none later. */
     made.recoveries[0].time = (char *)"2026-01-02T03:04:00.999Z";
-    webhook_find(&made.job, INT64_C(1767323041000), &mark, see, &seen);
+    webhook_find(&made.job, INT64_C(1767323041000), &cursor, see, &seen);
     assert_string_equal(seen.text,
                         "store-trouble over: lenet has no more trouble with its checkpoints: new\n"
                         "finished: lenet was stopped at step 40 of 100, loss 0, accuracy 0\n");
-    struct webhook_mark late = { .job = "j-1" };
+    struct webhook_cursor late = { .job = "j-1" };
     seen = (struct seen){ .size = 0 };
     webhook_find(&made.job, INT64_C(1767323042000), &late, see, &seen);
     assert_string_equal(seen.text, "");
@@ -183,7 +184,7 @@ static void trouble_of_one_kind_is_told_until_it_is_over(void **state)
 {
     (void)state;
     static struct made made;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     for (int i = 0; i < 3; i++) { /* the store is tried again and again */
         add_event(&made, "fault", "checkpoint store: rank 2: can't be opened");
@@ -194,7 +195,7 @@ static void trouble_of_one_kind_is_told_until_it_is_over(void **state)
     add_event(&made, "damaged", "the checkpoint of step 6 is set aside");
     add_event(&made, "fault", "checkpoint store: rank 2: can't be opened");
     check(
-        &made, &mark,
+        &made, &cursor,
         "store-trouble: lenet has trouble with its checkpoints or their store: can't be opened\n"
         "store-trouble over: lenet has no more trouble with its checkpoints: generation 4 runs "
         "after 1.0 s\n"
@@ -210,15 +211,15 @@ static void a_recovery_is_told_when_it_is_done(void **state)
     (void)state;
     static struct made made;
     static struct seen seen;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     (void)add_recovery(&made, "planned", "done");
     (void)add_recovery(&made, "process gone", "cut");
     Cairn__V1__Recovery *last = add_recovery(&made, "formation", "forming");
-    check(&made, &mark, "");
+    check(&made, &cursor, "");
     last->state = (char *)"done";
     last->rank = -1;
-    webhook_find(&made.job, 0, &mark, see, &seen);
+    webhook_find(&made.job, 0, &cursor, see, &seen);
     assert_string_equal(
         seen.text, "recovered: lenet recovered from a failure (process gone, rank 2 on gpu-07: "
                    "signal 9): from step 30 from a checkpoint, 4 steps again, 5.0 s lost\n");
@@ -227,9 +228,9 @@ static void a_recovery_is_told_when_it_is_done(void **state)
     assert_true(seen.last.seconds_lost == 5.0 && seen.last.steps_lost == 4);
     assert_int_equal(seen.last.step, 30);
     assert_string_equal(seen.keys[0], "recovered/4");
-    check(&made, &mark, "");
+    check(&made, &cursor, "");
     (void)add_recovery(&made, "planned", "done"); /* a pause */
-    check(&made, &mark, "");
+    check(&made, &cursor, "");
 }
 
 static void a_failure_names_its_cause(void **state)
@@ -237,13 +238,13 @@ static void a_failure_names_its_cause(void **state)
     (void)state;
     static struct made made;
     static struct seen seen;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     add_event(&made, "fault", "out of memory: rank 2: killed by the kernel");
     made.job.state = CAIRN__V1__JOB_STATE__FAILED;
     made.job.reason = (char *)"out of memory: killed by the kernel (three times at the same place)";
     made.job.ended_at = (char *)"2026-01-02T03:05:00.000Z";
-    webhook_find(&made.job, 0, &mark, see, &seen);
+    webhook_find(&made.job, 0, &cursor, see, &seen);
     assert_string_equal(seen.text,
                         "failed: lenet failed at step 40 of 100: out of memory: killed by "
                         "the kernel (three times at the same place)\n");
@@ -256,15 +257,15 @@ static void a_job_that_diverged_says_so_before_it_fails(void **state)
 {
     (void)state;
     static struct made made;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     add_event(&made, "fault", "numeric: rank 2: the loss is nan");
     made.job.state = CAIRN__V1__JOB_STATE__FAILED;
     made.job.ended_at = (char *)"2026-01-02T03:05:00.000Z";
-    check(&made, &mark,
+    check(&made, &cursor,
           "diverged: lenet diverges: the loss is nan\n"
           "failed: lenet failed at step 40 of 100: the loss is nan\n");
-    struct webhook_mark other = { .job = "j-1" };
+    struct webhook_cursor other = { .job = "j-1" };
     init(&made);
     add_event(&made, "fault", "user error: diverged since step 7: 3 steps in a row");
     made.job.state = CAIRN__V1__JOB_STATE__FAILED;
@@ -279,38 +280,38 @@ static void a_job_that_was_stopped_and_resumed_ends_again(void **state)
 {
     (void)state;
     static struct made made;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     made.job.state = CAIRN__V1__JOB_STATE__STOPPED;
     made.job.ended_at = (char *)"2026-01-02T03:05:00.000Z";
-    check(&made, &mark, "finished: lenet was stopped at step 40 of 100, loss 0, accuracy 0\n");
-    check(&made, &mark, "");
+    check(&made, &cursor, "finished: lenet was stopped at step 40 of 100, loss 0, accuracy 0\n");
+    check(&made, &cursor, "");
     made.job.state = CAIRN__V1__JOB_STATE__RUNNING;
     made.job.ended_at = (char *)"";
-    check(&made, &mark, "");
+    check(&made, &cursor, "");
     made.job.state = CAIRN__V1__JOB_STATE__STOPPED;
     made.job.ended_at = (char *)"2026-01-02T03:06:00.000Z";
-    check(&made, &mark, "finished: lenet was stopped at step 40 of 100, loss 0, accuracy 0\n");
-    check(&made, &mark, "");
+    check(&made, &cursor, "finished: lenet was stopped at step 40 of 100, loss 0, accuracy 0\n");
+    check(&made, &cursor, "");
 }
 
 static void events_that_are_not_kept_any_more_are_found_by_time(void **state)
 {
     (void)state;
     static struct made made;
-    struct webhook_mark mark = { .job = "j-1" };
+    struct webhook_cursor cursor = { .job = "j-1" };
     init(&made);
     add_event(&made, "store-full", "one");
-    check(&made, &mark,
+    check(&made, &cursor,
           "store-trouble: lenet has trouble with its checkpoints or their store: one\n");
     add_event(&made, "saved", "");
     add_event(&made, "damaged", "two");
     made.event_list[0] = made.event_list[1]; /* the first one is beyond the newest */
     made.event_list[1] = made.event_list[2];
     made.job.n_events = 2;
-    check(&made, &mark,
+    check(&made, &cursor,
           "store-trouble: lenet has trouble with its checkpoints or their store: two\n");
-    check(&made, &mark, "");
+    check(&made, &cursor, "");
 }
 
 int main(void)

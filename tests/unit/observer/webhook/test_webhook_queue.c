@@ -1,4 +1,4 @@
-/* Queues: order, tries, what is dropped and given up; marks and queues over a restart. */
+/* Queues: order, tries, what is dropped and given up; cursors and queues over a restart. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,11 +189,11 @@ static void marks_and_messages_outlive_the_program(void **state)
     assert_int_equal(webhook_state_init(&after), ST_OK);
     before.since_ms = 77;
     before.list_ns = 88;
-    struct webhook_mark *mark = webhook_state_mark(&before, "j-1");
-    mark->seen = true;
-    mark->event = UINT64_C(0xfedcba9876543210);
-    mark->event_ms = 5;
-    mark->recovered = 3;
+    struct webhook_cursor *cursor = webhook_state_cursor(&before, "j-1");
+    cursor->seen = true;
+    cursor->event = UINT64_C(0xfedcba9876543210);
+    cursor->event_ms = 5;
+    cursor->recovered = 3;
     struct webhook_queue *queue = webhook_state_queue_add(&before, "team", 0);
     assert_non_null(queue);
     assert_ptr_equal(webhook_state_queue_add(&before, "team", 0), queue);
@@ -203,9 +203,9 @@ static void marks_and_messages_outlive_the_program(void **state)
     queue->known.missed = 4;
     assert_int_equal(webhook_state_print(&before, &text), ST_OK);
     assert_int_equal(webhook_state_read(&after, text.data, text.size, 0), ST_OK);
-    assert_true(after.since_ms == 77 && after.list_ns == 88 && after.mark_count == 1);
-    const struct webhook_mark *back = webhook_state_mark(&after, "j-1");
-    assert_true(back->seen && back->event == mark->event && back->event_ms == 5);
+    assert_true(after.since_ms == 77 && after.list_ns == 88 && after.cursor_count == 1);
+    const struct webhook_cursor *back = webhook_state_cursor(&after, "j-1");
+    assert_true(back->seen && back->event == cursor->event && back->event_ms == 5);
     assert_true(back->recovered == 3 && back->ended_ms == 0);
     queue = webhook_state_queue(&after, "team");
     assert_non_null(queue);
@@ -216,7 +216,7 @@ static void marks_and_messages_outlive_the_program(void **state)
     /* Nothing is taken from a text that is cut off, or is something else. */
     for (size_t size = 0; size < text.size; size += 7)
         assert_int_equal(webhook_state_read(&after, text.data, size, 0), ST_CORRUPT);
-    assert_int_equal(after.queue_count + after.mark_count, 0);
+    assert_int_equal(after.queue_count + after.cursor_count, 0);
     webhook_state_release(&before);
     webhook_state_release(&after);
     buf_release(&text);
@@ -230,16 +230,16 @@ static void of_too_many_jobs_the_one_that_ended_first_is_forgotten(void **state)
     assert_int_equal(webhook_state_init(&s), ST_OK);
     for (int i = 0; i < WEBHOOK_JOBS_MAX; i++) {
         (void)snprintf(name, sizeof(name), "j-%d", i);
-        struct webhook_mark *mark = webhook_state_mark(&s, name);
-        mark->seen = true;
-        mark->ended_ms = i == 0 ? 0 : 100000 - i; /* the first one goes on */
+        struct webhook_cursor *cursor = webhook_state_cursor(&s, name);
+        cursor->seen = true;
+        cursor->ended_ms = i == 0 ? 0 : 100000 - i; /* the first one goes on */
     }
-    struct webhook_mark *new = webhook_state_mark(&s, "j-new");
+    struct webhook_cursor *new = webhook_state_cursor(&s, "j-new");
     assert_false(new->seen);
-    assert_int_equal(s.mark_count, WEBHOOK_JOBS_MAX);
+    assert_int_equal(s.cursor_count, WEBHOOK_JOBS_MAX);
     assert_int_equal(s.since_ms, 100000 - (WEBHOOK_JOBS_MAX - 1) + 1);
-    assert_true(webhook_state_mark(&s, "j-0")->seen);
-    assert_true(webhook_state_mark(&s, "j-1")->seen);
+    assert_true(webhook_state_cursor(&s, "j-0")->seen);
+    assert_true(webhook_state_cursor(&s, "j-1")->seen);
     webhook_state_release(&s);
 }
 

@@ -234,7 +234,7 @@ static void a_newcomer_is_started_where_it_reaches_those_that_are_kept(void **st
     assert_string_equal(fsm_state_name(f.job->m.state), "RECOVERING");
     park(&f, kept);
     pass(&f, beats, 3000);
-    assert_int_equal(fsm_vacant(&f.job->m), 1);
+    assert_int_equal(fsm_vacant_ranks(&f.job->m), 1);
     assert_int_equal(f.job->m.generation, 1);
     assert_string_equal(fsm_state_name(f.job->m.state), "RECOVERING");
     leave(&f, 3);

@@ -32,7 +32,7 @@ static void recover(struct bench *b)
 /* ---- a process that can't die ---- */
 
 /* Waits while the agent and the process of the worker are there. */
-static void wait_undying(struct bench *b)
+static void wait_unkillable(struct bench *b)
 {
     for (int i = 0; i < 14; i++)
         bench_tick(b, 1000);
@@ -45,7 +45,7 @@ static void a_trainer_that_does_not_die_counts_as_gone_and_keeps_its_slot(void *
     struct bench *b = *state;
     bench_exit(b, 0, FSM_EXIT_SIGNAL, 11);
     assert_non_null(bench_act(b, FSM_ACT_END, 0));
-    wait_undying(b);
+    wait_unkillable(b);
     assert_int_equal(bench_act(b, FSM_ACT_UNSEEN, 0)->rank, 1);
     assert_non_null(strstr(bench_told(b, "undying"), "rank 1 on node node, slot 1"));
     assert_non_null(bench_act(b, FSM_ACT_CLOSE, 0)); /* should its stream be open */
@@ -63,7 +63,7 @@ static void kill_ends_though_a_trainer_does_not_die(void **state)
     struct bench *b = *state;
     assert_int_equal(bench_ask(b, FSM_EV_KILL), ST_OK);
     bench_exit(b, 0, FSM_EXIT_SIGNAL, 9);
-    wait_undying(b);
+    wait_unkillable(b);
     bench_is_state(b, "KILLED");
 }
 
@@ -76,7 +76,7 @@ static void after_a_restart_the_time_counts_anew(void **state)
         struct fsm_event started = { .kind = FSM_EV_STARTED, .generation = 1, .rank = i };
         assert_int_equal(bench_apply(b, started), ST_OK);
     }
-    wait_undying(b);
+    wait_unkillable(b);
     assert_int_equal(bench_count(b, FSM_ACT_UNSEEN), 2);
     bench_is_state(b, "KILLED");
 }

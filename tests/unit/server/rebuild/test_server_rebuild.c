@@ -160,7 +160,7 @@ static void a_job_is_made_anew_with_what_its_checkpoints_know(void **state)
     save(w, text, 8, 2, NULL);
     save(w, text, 12, 3, NULL);
     assert_int_equal(
-        ckpt_mark_write(io_system(), w->store, SAMPLE_JOB, "00112233445566778899aabbccddeeff"),
+        ckpt_store_id_write(io_system(), w->store, SAMPLE_JOB, "00112233445566778899aabbccddeeff"),
         ST_OK);
     assert_int_equal(run(w, NULL), ST_OK);
     read_back(w, &seen);
@@ -175,7 +175,7 @@ static void a_job_is_made_anew_with_what_its_checkpoints_know(void **state)
     assert_int_equal(seen.m.step_max, 12);
     assert_int_equal(seen.m.numeric.skip_count, 2);
     assert_int_equal(seen.m.numeric.skip[1], 11);
-    assert_string_equal(seen.m.store_mark, "00112233445566778899aabbccddeeff");
+    assert_string_equal(seen.m.store_id, "00112233445566778899aabbccddeeff");
     assert_int_equal(seen.ckpts, 2);
     assert_int_equal(seen.list[1].step, 12);
     assert_int_equal(seen.list[1].generation, 3);
@@ -267,7 +267,7 @@ static void unfinished_and_bad_folders_use_numbers_up(void **state)
         (void)snprintf(path, sizeof(path), "%s/" SAMPLE_JOB "/%s", w->store, names[i]);
         assert_int_equal(mkdir(path, 0700), 0);
         uint64_t used;
-        assert_int_equal(ckpt_used_max(io_system(), w->store, SAMPLE_JOB, &used), ST_OK);
+        assert_int_equal(ckpt_used_generation_max(io_system(), w->store, SAMPLE_JOB, &used), ST_OK);
         assert_int_equal(used, highest[i]);
     }
     assert_int_equal(run(w, NULL), ST_OK);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "checkpoint/store/each.h"
+#include "checkpoint/store/each_file.h"
 #include "common/clock.h"
 #include "server/store/queue.h"
 #include "tests/test.h"

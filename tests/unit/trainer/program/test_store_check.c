@@ -71,7 +71,7 @@ static int set_up(void **state)
     (void)state;
     w = (struct world){ .memory = memory_io_new() };
     w.below = memory_io_table(w.memory);
-    assert_int_equal(ckpt_mark_write(w.below, STORE, JOB, MARK), ST_OK);
+    assert_int_equal(ckpt_store_id_write(w.below, STORE, JOB, MARK), ST_OK);
     w.io = (struct io){ .self = &w,
                         .open = open_file,
                         .close = close_file,
@@ -79,7 +79,7 @@ static int set_up(void **state)
                         .stat = stat_file,
                         .unlink = unlink_file };
     w.assignment = (struct session_assignment){
-        .job = JOB, .generation = 7, .size = 3, .nodes = nodes, .store_mark = MARK
+        .job = JOB, .generation = 7, .size = 3, .nodes = nodes, .store_id = MARK
     };
     return 0;
 }
@@ -142,11 +142,11 @@ static void other_troubles_of_writing_are_no_reason_not_to_begin(void **state)
 static void another_store_is_not_written_to(void **state)
 {
     (void)state;
-    w.assignment.store_mark = OTHER;
+    w.assignment.store_id = OTHER;
     assert_int_equal(look(0), ST_UNREACHABLE);
     assert_non_null(strstr(w.reason.text, "node a sees at"));
     assert_int_equal(w.created, 0);
-    w.assignment.store_mark = "";
+    w.assignment.store_id = "";
     assert_int_equal(look(0), ST_OK); /* nothing is known of it */
     assert_int_equal(w.created, 0);
 }

@@ -15,7 +15,8 @@ static bool take_highest(void *arg, const char *name)
     struct ckpt_folder_name folder;
     if (ckpt_folder_parse(name, &folder)) {
         generation = folder.generation;
-    } else if (!ckpt_used_parse(name, &generation) && !ckpt_temporary_parse(name, &generation)) {
+    } else if (!ckpt_used_generation_parse(name, &generation) &&
+               !ckpt_temporary_parse(name, &generation)) {
         generation = 0;
     }
     if (generation > *highest)
@@ -23,7 +24,8 @@ static bool take_highest(void *arg, const char *name)
     return true;
 }
 
-enum status ckpt_used_max(const struct io *io, const char *store, const char *job, uint64_t *out)
+enum status ckpt_used_generation_max(const struct io *io, const char *store, const char *job,
+                                     uint64_t *out)
 {
     char folder[LIMIT_PATH];
     uint64_t highest = 0;
@@ -38,8 +40,8 @@ enum status ckpt_used_max(const struct io *io, const char *store, const char *jo
     return ST_OK;
 }
 
-enum status ckpt_used_write(const struct io *io, const char *store, const char *job,
-                            uint64_t generation)
+enum status ckpt_used_generation_write(const struct io *io, const char *store, const char *job,
+                                       uint64_t generation)
 {
     char folder[LIMIT_PATH], path[LIMIT_PATH], name[64];
     if (!ckpt_name_is_good(job) || generation == 0)

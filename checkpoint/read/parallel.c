@@ -1,17 +1,17 @@
-#include "checkpoint/read/crew.h"
+#include "checkpoint/read/parallel.h"
 
 #include <signal.h>
 
 #include "common/check.h"
 
-struct crew_thread {
+struct parallel_thread {
     pthread_t thread;
-    ckpt_crew_fn fn;
+    ckpt_parallel_fn fn;
     void *arg;
     uint32_t number;
 };
 
-uint32_t ckpt_crew_threads(const struct ckpt_read_options *options, size_t tasks)
+uint32_t ckpt_parallel_threads(const struct ckpt_read_options *options, size_t tasks)
 {
     uint32_t threads = options == NULL ? 0 : options->threads;
     if (threads > CKPT_THREADS_MAX)
@@ -23,21 +23,21 @@ uint32_t ckpt_crew_threads(const struct ckpt_read_options *options, size_t tasks
 
 static void *run_thread(void *arg)
 {
-    const struct crew_thread *it = arg;
+    const struct parallel_thread *it = arg;
     it->fn(it->arg, it->number);
     return NULL;
 }
 
-void ckpt_crew_run(uint32_t threads, ckpt_crew_fn fn, void *arg)
+void ckpt_parallel_run(uint32_t threads, ckpt_parallel_fn fn, void *arg)
 {
-    struct crew_thread crew[CKPT_THREADS_MAX];
+    struct parallel_thread crew[CKPT_THREADS_MAX];
     sigset_t all, before;
     uint32_t count = 0;
     CHECK(threads <= CKPT_THREADS_MAX);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
     while (count < threads) {
-        crew[count] = (struct crew_thread){ .fn = fn, .arg = arg, .number = count + 1 };
+        crew[count] = (struct parallel_thread){ .fn = fn, .arg = arg, .number = count + 1 };
         if (pthread_create(&crew[count].thread, NULL, run_thread, &crew[count]) != 0)
             break;
         count++;
@@ -48,8 +48,8 @@ void ckpt_crew_run(uint32_t threads, ckpt_crew_fn fn, void *arg)
         (void)pthread_join(crew[i].thread, NULL);
 }
 
-void ckpt_crew_progress(const struct ckpt_read_options *options, pthread_mutex_t *lock,
-                        uint64_t *done)
+void ckpt_parallel_progress(const struct ckpt_read_options *options, pthread_mutex_t *lock,
+                            uint64_t *done)
 {
     if (options == NULL || options->progress == NULL)
         return;

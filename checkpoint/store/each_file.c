@@ -1,14 +1,14 @@
-#include "checkpoint/store/each.h"
+#include "checkpoint/store/each_file.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "checkpoint/read/crew.h"
+#include "checkpoint/read/parallel.h"
 
 #define NO_ITEM UINT32_MAX
 
 struct each {
-    ckpt_each_fn fn;
+    ckpt_file_fn fn;
     void *arg;
     uint32_t count;
     atomic_uint next; /* item that nobody has taken */
@@ -17,7 +17,7 @@ struct each {
     enum status st;                /* of the caller's thread, which is number 0 */
 };
 
-/* A ckpt_crew_fn. */
+/* A ckpt_parallel_fn. */
 static void take_items(void *arg, uint32_t number)
 {
     struct each *each = arg;
@@ -35,14 +35,14 @@ static void take_items(void *arg, uint32_t number)
     }
 }
 
-enum status ckpt_each(uint32_t count, ckpt_each_fn fn, void *arg)
+enum status ckpt_each_file(uint32_t count, ckpt_file_fn fn, void *arg)
 {
     struct each each = { .fn = fn, .arg = arg, .count = count, .st = ST_OK };
     uint32_t threads = count / CKPT_EACH_LEAST;
     threads = threads < CKPT_AT_ONCE ? threads : CKPT_AT_ONCE;
     for (uint32_t i = 0; i < CKPT_AT_ONCE; i++)
         each.failed[i] = NO_ITEM;
-    ckpt_crew_run(threads > 0 ? threads - 1 : 0, take_items, &each);
+    ckpt_parallel_run(threads > 0 ? threads - 1 : 0, take_items, &each);
     /* Items that failed in other threads are done again here. If they work now, so is the rest. */
     for (uint32_t i = 1; i < CKPT_AT_ONCE && each.st == ST_OK; i++) {
         if (each.failed[i] != NO_ITEM)

@@ -1,4 +1,4 @@
-#include "checkpoint/s3/aside.h"
+#include "checkpoint/s3/quarantine.h"
 
 #include <stdio.h>
 #include <string.h>

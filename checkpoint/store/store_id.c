@@ -10,8 +10,8 @@
 #define FORM      "cairn-mark-1 %s\n"
 #define FORM_SIZE (13 + CKPT_MARK) /* the newline in the NUL's place */
 
-static enum status mark_path(const char *store, const char *job, char folder[LIMIT_PATH],
-                             char path[LIMIT_PATH])
+static enum status store_id_path(const char *store, const char *job, char folder[LIMIT_PATH],
+                                 char path[LIMIT_PATH])
 {
     if (!ckpt_name_is_good(job))
         return ST_INVALID;
@@ -19,14 +19,14 @@ static enum status mark_path(const char *store, const char *job, char folder[LIM
     return st == ST_OK ? ckpt_path(folder, CKPT_MARK_NAME, path) : st;
 }
 
-enum status ckpt_mark_read(const struct io *io, const char *store, const char *job,
-                           char out[CKPT_MARK])
+enum status ckpt_store_id_read(const struct io *io, const char *store, const char *job,
+                               char out[CKPT_MARK])
 {
     char folder[LIMIT_PATH], path[LIMIT_PATH], again[FORM_SIZE + 1], mark[CKPT_MARK];
     auto_free char *text = NULL;
     size_t size = 0;
     struct ckpt_hash nonce;
-    enum status st = mark_path(store, job, folder, path);
+    enum status st = store_id_path(store, job, folder, path);
     if (st == ST_OK)
         st = io_read_file(io, path, FORM_SIZE, &text, &size);
     if (st == ST_FULL) /* longer */
@@ -43,21 +43,21 @@ enum status ckpt_mark_read(const struct io *io, const char *store, const char *j
     return ST_OK;
 }
 
-void ckpt_mark_await(const struct io *io, const char *store, const char *job)
+void ckpt_store_id_await(const struct io *io, const char *store, const char *job)
 {
     char folder[LIMIT_PATH], path[LIMIT_PATH];
     struct io_stat info;
     if (io->seen_late == NULL || !io->seen_late(io->self, store) ||
-        mark_path(store, job, folder, path) != ST_OK)
+        store_id_path(store, job, folder, path) != ST_OK)
         return;
     (void)!io_find(io, path, IO_SIZE_UNKNOWN, io_find_until(), &info);
 }
 
-enum status ckpt_mark_write(const struct io *io, const char *store, const char *job,
-                            const char *mark)
+enum status ckpt_store_id_write(const struct io *io, const char *store, const char *job,
+                                const char *mark)
 {
     char folder[LIMIT_PATH], path[LIMIT_PATH], text[FORM_SIZE + 1];
-    enum status st = mark_path(store, job, folder, path);
+    enum status st = store_id_path(store, job, folder, path);
     if (st != ST_OK)
         return st;
     int size = snprintf(text, sizeof(text), FORM, mark);

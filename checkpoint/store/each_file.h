@@ -18,10 +18,10 @@
 #define CKPT_EACH_LEAST 8 /* items that a thread is worth */
 
 /* May be called for an item twice, and for two at the same time. */
-typedef enum status (*ckpt_each_fn)(void *arg, uint32_t item);
+typedef enum status (*ckpt_file_fn)(void *arg, uint32_t item);
 /*
  * Calls fn for the items 0 to count - 1, in no order. Few are done one after the other, in order.
  * ST_OK: all were. Otherwise what came of one, and no further were begun: the call that said so was
  * made by this thread, so that io_explain knows why.
  */
-MUST_CHECK enum status ckpt_each(uint32_t count, ckpt_each_fn fn, void *arg);
+MUST_CHECK enum status ckpt_each_file(uint32_t count, ckpt_file_fn fn, void *arg);
