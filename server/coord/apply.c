@@ -130,7 +130,7 @@ enum status coord_write(struct coord *coord)
     return coord->failed;
 }
 
-void coord_settle(struct coord *coord)
+void coord_bound_group(struct coord *coord)
 {
     if (coord_outbox_full(coord))
         (void)coord_write(coord); /* coord_failed says whether it failed */

@@ -13,7 +13,7 @@ void coord_note(struct coord *coord, struct coord_job *job, const char *what, co
 /* Ends the group as it is: writes it, and lets go what is to leave. */
 enum status coord_write(struct coord *coord);
 /* Called at the end of every entry: ends a group that has grown large. */
-void coord_settle(struct coord *coord);
+void coord_bound_group(struct coord *coord);
 /* Called before any write: begins the group's transaction, if it has not begun. A write that fails
  * makes the core fail: SQLite may have taken the whole transaction back. */
 MUST_CHECK enum status coord_begin(struct coord *coord);

@@ -23,7 +23,7 @@ void coord_reason(const struct coord *coord, const struct coord_job *job, struct
 {
     const bool wants = coord_job_queues(job) && fsm_wants_slots(&job->m, coord_now(coord));
     const struct coord_job *other = wants ? ordered_get(&coord->queue, job->behind) : NULL;
-    if (coord_is_kept(job)) {
+    if (coord_is_unreadable(job)) {
         reason_set(out, "%s", job->unreadable);
     } else if (wants && coord->draining_until != 0) {
         reason_set(out, "the coordinator is going down; the job goes on when it is up again");
@@ -63,7 +63,7 @@ void coord_blocked(const struct coord *coord, const struct coord_job *job, struc
     if (!coord)
         return; /* the job ended, and was read from the journal */
     out->by = FSM_BLOCK_UNREADABLE;
-    if (!coord_is_kept(job))
+    if (!coord_is_unreadable(job))
         fsm_blocked(&job->m, coord_now(coord), out);
     if (out->by != FSM_BLOCK_SLOTS && out->by != FSM_BLOCK_UNREADABLE)
         return;

@@ -191,7 +191,7 @@ enum status coord_drain_node(struct coord *coord, const char *name, const char *
                reason[0] ? ": " : "", reason);
     LOG_INFO(coord->options.log, "%s", why.text);
     coord_apply_to_ranks(coord, node, FSM_EV_LEAVING, why.text);
-    coord_settle(coord);
+    coord_bound_group(coord);
     return coord->failed;
 }
 
@@ -229,6 +229,6 @@ enum status coord_undrain_node(struct coord *coord, const char *name, const char
     LOG_INFO(coord->options.log, "node %s is drained no more, asked by %s", name,
              by ? by : "the user");
     coord->schedule_needed = true;
-    coord_settle(coord);
+    coord_bound_group(coord);
     return coord->failed;
 }

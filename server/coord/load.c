@@ -314,7 +314,7 @@ void coord_drop_job(struct coord *coord, struct coord_job *job, const char *why)
 static bool may_go(const struct coord_job *job)
 {
     bool used = job->ended == JOURNAL_LIVE || job->dirty || job->tasks > 0 || job->held > 0 ||
-                job->rows.count > 0 || coord_is_kept(job);
+                job->rows.count > 0 || coord_is_unreadable(job);
     for (uint32_t i = 0; !used && i < fsm_capacity(&job->m); i++)
         used = job->ranks[i].conn != NULL;
     return !used;

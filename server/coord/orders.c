@@ -52,7 +52,7 @@ void coord_send_start(struct coord *coord, struct coord_job *job, uint32_t rank)
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_START;
     order.start = &start;
-    coord_post(coord, conn, COORD_AT_ONCE, &order.base);
+    coord_post(coord, conn, COORD_COMMIT_SOON, &order.base);
 }
 
 void coord_send_end_of(struct coord *coord, struct coord_conn *conn, Cairn__V1__TrainerRef *ref)
@@ -63,7 +63,7 @@ void coord_send_end_of(struct coord *coord, struct coord_conn *conn, Cairn__V1__
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_END;
     order.end = &end;
-    coord_post(coord, conn, COORD_AT_ONCE, &order.base);
+    coord_post(coord, conn, COORD_COMMIT_SOON, &order.base);
 }
 
 void coord_send_end(struct coord *coord, struct coord_job *job, uint32_t rank)
@@ -96,7 +96,7 @@ enum status coord_log_request(struct coord *coord, const char *node_name,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_LOG;
     order.log = (Cairn__V1__LogRequest *)request;
-    coord_post(coord, conn, COORD_AT_ONCE, &order.base);
+    coord_post(coord, conn, COORD_COMMIT_SOON, &order.base);
     return ST_OK;
 }
 
@@ -115,7 +115,7 @@ void coord_send_beat_interval(struct coord *coord, struct coord_conn *conn, bool
         order.body_case = CAIRN__V1__AGENT_ORDER__BODY_WELCOME;
         order.welcome = &text;
     }
-    coord_post(coord, conn, COORD_AT_ONCE, &order.base);
+    coord_post(coord, conn, COORD_COMMIT_SOON, &order.base);
 }
 
 void coord_send_probe(struct coord *coord, const struct coord_node *who,
@@ -126,7 +126,7 @@ void coord_send_probe(struct coord *coord, const struct coord_node *who,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_PROBE;
     order.probe = probe;
-    coord_post(coord, who->conn, COORD_AT_ONCE, &order.base);
+    coord_post(coord, who->conn, COORD_COMMIT_SOON, &order.base);
 }
 
 void coord_ask_probe(struct coord *coord, const struct coord_node *who,
@@ -147,7 +147,7 @@ static void send_forget(struct coord *coord, const struct coord_node *node, cons
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_FORGET;
     order.forget = &forget;
     if (node->conn)
-        coord_post(coord, node->conn, COORD_AT_ONCE, &order.base);
+        coord_post(coord, node->conn, COORD_COMMIT_SOON, &order.base);
 }
 
 /* True if copies are made there, or a generation that comes may start from those that are there. */
@@ -177,7 +177,7 @@ void coord_check_copies(struct coord *coord, struct coord_node *node,
 {
     for (size_t i = 0; i < hello->n_copies; i++) {
         const struct coord_job *job = coord_job_at(coord, hello->copies[i]);
-        if (!job || (!coord_is_kept(job) && !needs_copies(job, node)))
+        if (!job || (!coord_is_unreadable(job) && !needs_copies(job, node)))
             send_forget(coord, node, hello->copies[i]);
     }
 }
@@ -203,7 +203,7 @@ void coord_send_over_to(struct coord *coord, struct coord_conn *conn, const char
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_OVER;
     order.over = &over;
-    coord_post(coord, conn, COORD_AT_ONCE, &order.base);
+    coord_post(coord, conn, COORD_COMMIT_SOON, &order.base);
     coord_hang_up(coord, conn, RPC_FAILED_PRECONDITION, reason);
 }
 
@@ -214,7 +214,8 @@ void coord_send_park(struct coord *coord, struct coord_job *job, uint32_t rank)
     park.reason = job->m.reason;
     if (of->gone || of->ended)
         return;
-    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PARK, &park);
+    coord_send_order(coord, job, rank, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_PARK,
+                     &park);
     coord_post_point(coord, "coordinator.park", rank, job->m.generation, -1);
 }
 
@@ -231,7 +232,7 @@ void coord_send_regroup(struct coord *coord, struct coord_job *job, uint32_t ran
     if (!conn)
         return;
     coord_post_point(coord, "coordinator.regroup", rank, job->m.generation, -1);
-    coord_post(coord, conn, COORD_AT_ONCE, &order.base);
+    coord_post(coord, conn, COORD_COMMIT_SOON, &order.base);
     coord_post_point(coord, "coordinator.regrouped", rank, job->m.generation, -1);
 }
 
@@ -439,7 +440,8 @@ static void send_spare_plan(struct coord *coord, struct coord_job *job, uint32_t
     plan.generation = job->m.ranks[rank].birth;
     plan.rank = job->m.size - 1;
     plan.host = (char *)host_of(coord, job, rank);
-    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
+    coord_send_order(coord, job, rank, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_PLAN,
+                     &plan);
     release_places(&places);
 }
 
@@ -481,7 +483,8 @@ void coord_send_assignment(struct coord *coord, struct coord_job *job, uint32_t 
     plan.host = (char *)host_of(coord, job, rank);
     plan.metric_step = job->metric_step;
     coord_post_point(coord, "coordinator.plan", rank, m->generation, (int64_t)m->restore.step);
-    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
+    coord_send_order(coord, job, rank, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_PLAN,
+                     &plan);
     release_places(&places);
 }
 
@@ -489,7 +492,8 @@ void coord_send_assignment(struct coord *coord, struct coord_job *job, uint32_t 
 
 static void send_at(struct coord *coord, struct coord_job *job, uint32_t rank, Cairn__V1__SaveAt at)
 {
-    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT, &at);
+    coord_send_order(coord, job, rank, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_AT,
+                     &at);
 }
 
 void coord_send_save_at(struct coord *coord, struct coord_job *job, uint32_t rank, uint64_t step,
@@ -511,7 +515,7 @@ void coord_send_done(struct coord *coord, struct coord_job *job, uint32_t rank, 
     Cairn__V1__SaveDone done = CAIRN__V1__SAVE_DONE__INIT;
     done.step = step;
     done.committed = committed;
-    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE,
+    coord_send_order(coord, job, rank, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_SAVE_DONE,
                      &done);
 }
 
@@ -528,7 +532,7 @@ void coord_send_folder(struct coord *coord, struct coord_job *job, uint32_t rank
         return;
     /* A rank that begins later than others saves beside training, as all do. */
     const enum coord_urgency urgency =
-        act->rank == FSM_ALL_RANKS ? COORD_AT_ONCE : COORD_WITH_GROUP;
+        act->rank == FSM_ALL_RANKS ? COORD_COMMIT_SOON : COORD_WITH_GROUP;
     Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
     folder.step = act->step;
     folder.dir = dir;
@@ -551,6 +555,6 @@ void coord_send_read_back(struct coord *coord, struct coord_job *job, uint32_t r
     read_back.shards = ckpt->shards;
     read_back.bytes = ckpt->bytes;
     read_back.spread_ms = (uint64_t)fsm_spread_ms(&job->m, ckpt);
-    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK,
+    coord_send_order(coord, job, rank, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK,
                      &read_back);
 }

@@ -57,7 +57,7 @@ static void put(struct coord *coord, struct coord_out out, enum coord_urgency ur
     CHECK(box->count < box->capacity);
     box->list[box->count++] = out;
     box->bytes += bytes;
-    box->urgent += urgency == COORD_AT_ONCE;
+    box->urgent += urgency == COORD_COMMIT_SOON;
 }
 
 void coord_post(struct coord *coord, struct coord_conn *conn, enum coord_urgency urgency,
@@ -85,7 +85,7 @@ void coord_hang_up(struct coord *coord, struct coord_conn *conn, enum rpc_code c
         return;
     }
     put(coord, (struct coord_out){ .kind = OUT_END, .conn = conn, .end = { code, copy } },
-        COORD_AT_ONCE, 0);
+        COORD_COMMIT_SOON, 0);
 }
 
 void coord_half_closed(struct coord *coord, struct coord_conn *conn)
@@ -95,7 +95,8 @@ void coord_half_closed(struct coord *coord, struct coord_conn *conn)
 
 void coord_post_task(struct coord *coord, struct store_task *task)
 {
-    put(coord, (struct coord_out){ .kind = OUT_TASK, .task = task }, COORD_AT_ONCE, sizeof(*task));
+    put(coord, (struct coord_out){ .kind = OUT_TASK, .task = task }, COORD_COMMIT_SOON,
+        sizeof(*task));
 }
 
 void coord_post_point(struct coord *coord, const char *name, int64_t rank, int64_t generation,

@@ -105,7 +105,7 @@ static enum status answer(struct coord *coord, struct coord_job *job,
             memcpy(items + i * item_size, part->data + part->common_size + to * item_size,
                    item_size);
         }
-        coord_send_order(coord, job, to, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_JOINED,
+        coord_send_order(coord, job, to, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_JOINED,
                          &joined);
     }
     return ST_OK;
@@ -117,7 +117,7 @@ static void refuse(struct coord *coord, struct coord_job *job, uint32_t rank, co
     Cairn__V1__RendezvousResult joined = CAIRN__V1__RENDEZVOUS_RESULT__INIT;
     joined.name = (char *)name;
     joined.status = st;
-    coord_send_order(coord, job, rank, COORD_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_JOINED,
+    coord_send_order(coord, job, rank, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_JOINED,
                      &joined);
 }
 

@@ -82,7 +82,7 @@ struct coord_outbox {
 
 /* Whether the receiver of a message waits for it, or only for the whole group
  * (COORD_COMMIT_DELAY_MS). */
-enum coord_urgency { COORD_AT_ONCE, COORD_WITH_GROUP };
+enum coord_urgency { COORD_COMMIT_SOON, COORD_WITH_GROUP };
 
 /*
  * A group is all that happens between two calls of coord_commit. Its events are applied one after
@@ -153,7 +153,7 @@ static inline int64_t coord_now(const struct coord *coord)
 }
 
 /* True if the job can't be read, and waits for a version that can read it. */
-static inline bool coord_is_kept(const struct coord_job *job)
+static inline bool coord_is_unreadable(const struct coord_job *job)
 {
     return job->unreadable[0] && !fsm_state_final(job->m.state);
 }

@@ -60,7 +60,7 @@ void fsm_report_fault(struct fsm_ctx *t, const struct fsm_fault *fault)
                             (uint32_t)fault->kind, t->wall);
         m->dirty = true;
     }
-    if (fsm_ends(m) || fsm_holds(m))
+    if (fsm_ends(m) || fsm_has_waiting(m))
         return;
     CHECK(fault->kind != FSM_FAULT_NONE);
     if (fsm_fault_weight(fault) > fsm_fault_weight(&m->candidate))
@@ -358,7 +358,7 @@ static void emit_recovering(struct fsm_ctx *t, int64_t delay_ms)
 static void weigh_failure(struct fsm_ctx *t, const struct fsm_fault *fault)
 {
     struct fsm *m = t->m;
-    if (m->spared) {
+    if (m->uncounted) {
         fsm_emit_event(t, "node",
                        "node %s may be the cause: the next workers go elsewhere, if another node "
                        "could take them",
@@ -402,7 +402,7 @@ static void explain_wait(struct fsm *m, const struct fsm_fault *fault)
 void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
 {
     struct fsm *m = t->m;
-    if (fsm_ends(m) || fsm_holds(m) || !fsm_alive(m))
+    if (fsm_ends(m) || fsm_has_waiting(m) || !fsm_alive(m))
         return;
     struct fsm_fault copy = *reported;
     const struct fsm_fault *fault = &copy;
@@ -426,7 +426,7 @@ void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
     fsm_recovery_fail(t, detect);
     begin_count(m, fault);
     const enum verdict verdict = judge_node(t, fault);
-    m->spared = verdict == VERDICT_NODE;
+    m->uncounted = verdict == VERDICT_NODE;
     const bool of_job = verdict == VERDICT_OPEN || verdict == VERDICT_REPEATED;
     if (fault->kind == FSM_FAULT_USER && of_job) {
         struct reason where;
@@ -458,7 +458,7 @@ void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
         m->probed = false; /* asked anew before the next formation */
     if (to == FSM_RECOVERING)
         m->restarts++;
-    int64_t delay = m->spared || fault->kind == FSM_FAULT_PATH ? 0 : fsm_backoff_ms(m);
+    int64_t delay = m->uncounted || fault->kind == FSM_FAULT_PATH ? 0 : fsm_backoff_ms(m);
     if (fault->kind == FSM_FAULT_DATA)
         delay = leave_data(t, fault, delay);
     m->retry_at = t->now + delay;
@@ -539,7 +539,7 @@ static void explain_by_path(struct fsm_ctx *t, const char *message)
 void fsm_on_path(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
-    if (m->ending.parks || fsm_holds(m)) { /* kept workers would meet it again */
+    if (m->ending.parks || fsm_has_waiting(m)) { /* kept workers would meet it again */
         fsm_end_generation(t, FSM_RECOVERING, false);
     } else if (m->state == FSM_PLACING) {
         fsm_unplace(t);
@@ -565,7 +565,7 @@ void fsm_on_nowhere(struct fsm_ctx *t)
     if (!fsm_wants_slots(m, t->now))
         return;
     const bool user = m->cause.kind == FSM_FAULT_USER && m->cause.of_node;
-    const bool counted = !m->spared;
+    const bool counted = !m->uncounted;
     struct reason where;
     if (user && exclusion_drop_kind(&m->exclusions, FSM_FAULT_STORE)) {
         m->dirty = true; /* where it ran, until the store failed, it has what it lacks here */
@@ -575,7 +575,7 @@ void fsm_on_nowhere(struct fsm_ctx *t)
     exclusion_name(&m->exclusions, EXCLUSION_FAILED, &where);
     const bool alone = exclusion_count(&m->exclusions, EXCLUSION_FAILED) < 2;
     exclusion_drop(&m->exclusions, EXCLUSION_FAILED);
-    m->spared = false;
+    m->uncounted = false;
     m->dirty = true;
     fsm_act(t, FSM_ACT_SCHEDULE);
     if (!user && !counted)
@@ -586,7 +586,7 @@ void fsm_on_nowhere(struct fsm_ctx *t)
             m->restarts--; /* no generation followed */
         fsm_set_reason(m, "%.250s%s%s", m->cause.message, alone ? "" : "; it failed ",
                        alone ? "" : where.text);
-        if (fsm_holds(m)) {
+        if (fsm_has_waiting(m)) {
             fsm_end_generation(t, FSM_FAILED, false);
         } else {
             fsm_enter_idle(t, FSM_FAILED);

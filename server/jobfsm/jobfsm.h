@@ -249,7 +249,7 @@ struct fsm {
     struct fsm_fault first_cause; /* since the last progress */
     bool progressed, committed;   /* by this generation */
     bool damage_suspected; /* the restored checkpoint is to be read before the next generation */
-    bool spared;           /* the newest failure was the node's, and isn't counted */
+    bool uncounted;        /* the newest failure was the node's, and isn't counted */
     bool resizes;          /* another number of workers was asked for, and all start anew */
     uint32_t suspect_count;
     struct fsm_numeric numeric;
@@ -393,7 +393,7 @@ static inline bool fsm_ends(const struct fsm *m)
 /* True if the worker is ended with its generation: it neither left nor parked in time. */
 bool fsm_is_cut_short(const struct fsm *m, uint32_t rank);
 /* True if the generation has ended, and workers or spares wait for the next one: KEPT, SPARES. */
-bool fsm_holds(const struct fsm *m);
+bool fsm_has_waiting(const struct fsm *m);
 /* Returns the state of a worker: the one place that decides it. */
 enum fsm_worker fsm_worker(const struct fsm_rank *rank);
 /* Returns how many slots the job wants for the next generation: one for each worker that it lacks.

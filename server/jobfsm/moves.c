@@ -171,7 +171,7 @@ bool fsm_is_cut_short(const struct fsm *m, uint32_t rank)
     return (gen == FSM_GEN_ENDING || gen == FSM_GEN_PARKING_LATE) && !m->ranks[rank].parked;
 }
 
-bool fsm_holds(const struct fsm *m)
+bool fsm_has_waiting(const struct fsm *m)
 {
     const enum fsm_gen gen = fsm_gen(m);
     return gen == FSM_GEN_KEPT || gen == FSM_GEN_SPARES;

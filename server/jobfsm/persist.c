@@ -39,7 +39,7 @@ static const struct json_field fsm_fields[] = {
     MEMBER(budget.phase, "budget_phase", TEXT),
     MEMBER(budget.used, "budget_used", U32),
     FIELD(fsm, damage_suspected, BOOLEAN),
-    FIELD(fsm, spared, BOOLEAN),
+    MEMBER(uncounted, "spared", BOOLEAN),
     MEMBER(numeric.seen, "numeric_seen", BOOLEAN),
     MEMBER(numeric.step, "numeric_step", U64),
     MEMBER(numeric.node, "numeric_node", TEXT),

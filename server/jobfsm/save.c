@@ -323,6 +323,7 @@ void fsm_on_check_done(struct fsm_ctx *t)
     bool again = st == ST_IO || st == ST_TIMED_OUT || st == ST_UNREACHABLE || st == ST_AWAY ||
                  st == ST_FORGOTTEN || st == ST_NO_MEMORY;
     bool reported = again && fsm_unsaved(t, t->ev->answer.message);
+    fsm_text(save->message, sizeof(save->message), t->ev->answer.message);
     if (again && ++save->tries < FSM_STORE_TRIES) {
         save->retry_at = t->now + fsm_retry_ms(save->tries);
         return;
@@ -402,6 +403,7 @@ void fsm_on_publish_done(struct fsm_ctx *t)
     if (t->ev->answer.status != ST_OK || !t->ev->answer.ckpt) {
         save->tries++;
         save->retry_at = t->now + fsm_retry_ms(save->tries);
+        fsm_text(save->message, sizeof(save->message), t->ev->answer.message);
         (void)fsm_unsaved(t, t->ev->answer.message);
         fsm_set_reason(m, "waits to publish step %llu: %.400s", (unsigned long long)save->step,
                        t->ev->answer.message);

@@ -400,7 +400,7 @@ void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently)
     struct fsm *m = t->m;
     bool again = fsm_ends(m);
     CHECK(fsm_alive(m));
-    const bool parked = m->ending.parks || fsm_holds(m);
+    const bool parked = m->ending.parks || fsm_has_waiting(m);
     for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].parked = false; /* parked ranks are ended with the others */
     m->ending.parks = false;

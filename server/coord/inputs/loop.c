@@ -192,7 +192,7 @@ void coord_tick(struct coord *coord)
     look_for_space(coord);
     coord_chores_tick(coord);
     coord_drain_accused(coord);
-    coord_settle(coord);
+    coord_bound_group(coord);
 }
 
 /* ---- for tests ---- */

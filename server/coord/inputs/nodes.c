@@ -44,7 +44,7 @@ static void take_running(struct coord *coord, struct coord_node *node, Cairn__V1
                          uint32_t pid, uint32_t slot)
 {
     const struct coord_job *named = ref ? coord_job_at(coord, ref->job) : NULL;
-    if (named && coord_is_kept(named))
+    if (named && coord_is_unreadable(named))
         return; /* the trainer may be one of this generation */
     uint32_t at = 0;
     struct coord_job *job = job_of_trainer(coord, node, ref, &at);
@@ -154,7 +154,7 @@ static void refuse_duplicate(struct coord *coord, struct coord_conn *conn, struc
         order.body_case = CAIRN__V1__AGENT_ORDER__BODY_NOTICE;
         order.notice = &notice;
         if (node->conn)
-            coord_post(coord, node->conn, COORD_AT_ONCE, &order.base);
+            coord_post(coord, node->conn, COORD_COMMIT_SOON, &order.base);
     }
     reason_set(&reason,
                "another agent, of host %.100s, is node %s; this one waits until that one is lost: "
@@ -395,7 +395,7 @@ static void take_exit(struct coord *coord, struct coord_node *node,
                       const Cairn__V1__TrainerExited *exited)
 {
     const struct coord_job *named = exited->ref ? coord_job_at(coord, exited->ref->job) : NULL;
-    if (!exited->ref || (named && coord_is_kept(named)))
+    if (!exited->ref || (named && coord_is_unreadable(named)))
         return; /* not acknowledged: it is said again to who can read the job */
     uint32_t rank = 0;
     struct coord_job *job = job_of_trainer(coord, node, exited->ref, &rank);
@@ -409,7 +409,7 @@ static void take_exit(struct coord *coord, struct coord_node *node,
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK;
     order.exit_ack = &ack;
-    coord_post(coord, node->conn, COORD_AT_ONCE, &order.base);
+    coord_post(coord, node->conn, COORD_COMMIT_SOON, &order.base);
 }
 
 /* ---- the stream ---- */
@@ -421,7 +421,7 @@ void coord_agent_message(struct coord *coord, struct coord_conn *conn,
         return;
     if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO) {
         agent_hello(coord, conn, message->hello);
-        coord_settle(coord);
+        coord_bound_group(coord);
         return;
     }
     struct coord_node *node = conn->node;
@@ -450,7 +450,7 @@ void coord_agent_message(struct coord *coord, struct coord_conn *conn,
                coord->options.log_chunk) {
         coord->options.log_chunk(coord->options.log_arg, message->log);
     }
-    coord_settle(coord);
+    coord_bound_group(coord);
 }
 
 void coord_agent_closed(struct coord *coord, struct coord_conn *conn)

@@ -84,7 +84,7 @@ void coord_store_done(struct coord *coord, struct store_task *task)
         (void)coord_apply(coord, job, &event);
     }
     store_task_free(task);
-    coord_settle(coord);
+    coord_bound_group(coord);
 }
 
 /*

@@ -195,7 +195,7 @@ static struct coord_job *admit_trainer(struct coord *coord, struct coord_conn *c
     }
     conn->greeted = true;
     struct coord_job *job = coord_job_at(coord, hello->job);
-    if (job && coord_is_kept(job)) { /* the worker trains on, and asks again */
+    if (job && coord_is_unreadable(job)) { /* the worker trains on, and asks again */
         coord_hang_up(coord, conn, RPC_UNAVAILABLE, job->unreadable);
         return NULL;
     }
@@ -500,7 +500,7 @@ void coord_trainer_message(struct coord *coord, struct coord_conn *conn,
     } else {
         apply_message(coord, conn, message);
     }
-    coord_settle(coord);
+    coord_bound_group(coord);
 }
 
 void coord_trainer_closed(struct coord *coord, struct coord_conn *conn)
@@ -514,5 +514,5 @@ void coord_trainer_closed(struct coord *coord, struct coord_conn *conn)
     struct fsm_event event = coord_event_of(
         coord, FSM_EV_SESSION_LOST, spare ? job->m.generation : conn->generation, conn->rank);
     (void)coord_apply(coord, job, &event);
-    coord_settle(coord);
+    coord_bound_group(coord);
 }

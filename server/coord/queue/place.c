@@ -217,7 +217,7 @@ static bool keeps_on(const struct fsm *m, const char *node)
 static bool part_kept(struct coord *coord, struct coord_job *job)
 {
     struct reason why;
-    for (size_t i = 0; fsm_holds(&job->m) && i < coord->netpaths.count; i++) {
+    for (size_t i = 0; fsm_has_waiting(&job->m) && i < coord->netpaths.count; i++) {
         const struct netpath *path = &coord->netpaths.list[i];
         if (!path->cut || !keeps_on(&job->m, path->node[0]) || !keeps_on(&job->m, path->node[1]))
             continue;
@@ -323,7 +323,7 @@ enum status coord_find_slots(struct coord *coord, struct coord_job *job, uint32_
 static uint32_t count_awaited(const struct fsm *m)
 {
     const uint32_t need = fsm_least(m);
-    if (fsm_holds(m))
+    if (fsm_has_waiting(m))
         return fsm_vacant_ranks(m);
     return need > 1 ? need : 1;
 }

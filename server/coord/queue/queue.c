@@ -42,7 +42,7 @@ static enum standing standing_of(const struct coord *coord, const struct coord_j
     const struct fsm *m = &job->m;
     if (m->state != FSM_RECOVERING)
         return STANDING_WAITS;
-    if (fsm_ends(m) || fsm_holds(m) || fsm_vacant_ranks(m) == 0)
+    if (fsm_ends(m) || fsm_has_waiting(m) || fsm_vacant_ranks(m) == 0)
         return fsm_wants_slots(m, coord_now(coord)) ? STANDING_HOLDS : STANDING_ENDS;
     return ran_lately(coord, job) ? STANDING_RAN : STANDING_RUNS;
 }

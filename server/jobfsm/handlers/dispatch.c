@@ -234,7 +234,7 @@ static void on_finished(struct fsm_ctx *t)
     rank->finished = true;
     if (t->ev->finished.step > rank->step)
         rank->step = t->ev->finished.step;
-    if (fsm_ends(m) || fsm_holds(m) || m->total_steps != 0 || m->intent != FSM_INTENT_NONE)
+    if (fsm_ends(m) || fsm_has_waiting(m) || m->total_steps != 0 || m->intent != FSM_INTENT_NONE)
         return;
     for (uint32_t i = 0; i < m->size; i++) {
         if (!m->ranks[i].finished)
@@ -377,7 +377,7 @@ static bool is_fenced(const struct fsm *m, const struct fsm_event *ev)
     if (ev->kind >= FSM_EV_FIRST_ASK || events[ev->kind].sender == CORE)
         return false;
     return ev->generation != m->generation || ev->rank >= m->count || !fsm_alive(m) ||
-           (fsm_holds(m) && m->ranks[ev->rank].gone);
+           (fsm_has_waiting(m) && m->ranks[ev->rank].gone);
 }
 
 /* True if the rules of silence, which are about all ranks, are to be checked. A trainer's message

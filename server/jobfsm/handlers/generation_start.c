@@ -180,7 +180,7 @@ static void give_up_store(struct fsm_ctx *t)
     m->cause.kind = FSM_FAULT_USER;
     fsm_emit_event(t, "fault", "%s", t->ev->answer.message);
     fsm_set_reason(m, "%s", t->ev->answer.message);
-    if (fsm_holds(m)) {
+    if (fsm_has_waiting(m)) {
         fsm_end_generation(t, FSM_FAILED, false);
     } else {
         fsm_enter_idle(t, FSM_FAILED);
@@ -298,7 +298,7 @@ void fsm_on_hello(struct fsm_ctx *t)
     rank->joined = true;
     if (fsm_is_cut_short(m, t->ev->rank))
         return; /* the generation is being ended; the core answers Over before it comes to this */
-    if (m->ending.parks || fsm_holds(m)) {
+    if (m->ending.parks || fsm_has_waiting(m)) {
         meet_parked(t);
         return;
     }

@@ -15,7 +15,8 @@
  *   session lost, not opened again        the session is lost: the trainer is ended
  *   session open, but no message          the trainer hangs
  *   messages of all, no counter rises     the rank that hasn't come to the collective in which
- *                                         others wait hangs (machine/hang); else who stopped first
+ *                                         others wait hangs (server/jobfsm/hang); else who
+ *                                         stopped first
  *   ... for a while only                  paths between its nodes may be broken: they are tried
  *   its saver gives no sign               its save is dropped; the store hangs, for it or for all
  *   ... for four times as long            it doesn't reach a store that others do: it is ended
@@ -416,7 +417,7 @@ void fsm_watch(struct fsm_ctx *t, bool looks)
         fsm_watch_ending(t);
         return;
     }
-    if (fsm_holds(m)) {
+    if (fsm_has_waiting(m)) {
         fsm_watch_survivors(t);
         return;
     }

@@ -3,8 +3,8 @@
  *
  * Each worker reports how long it computes for its share of a step, without what it waits for
  * others. These reports are looked at in windows. A window is worse if another spread of the lanes
- * (machine/balance) would have been faster by GAIN_PERCENT. The count of worse windows begins anew
- * after one that is not worse, or if speeds are no longer those of the worse windows before:
+ * (server/jobfsm/balance) would have been faster by GAIN_PERCENT. The count of worse windows begins
+ * anew after one that is not worse, or if speeds are no longer those of the worse windows before:
  *
  *   EVEN   worse, and one takes SLOW_PERCENT more for a lane than the median, SLOW_STEPS in a row;
  *          once lanes were dealt by speed, as AUTO

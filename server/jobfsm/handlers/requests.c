@@ -31,7 +31,7 @@ static bool is_news(const struct fsm *m, enum fsm_intent intent, enum fsm_state 
  * were kept for it. */
 static void end_or_enter_idle(struct fsm_ctx *t, enum fsm_state to)
 {
-    if (fsm_holds(t->m)) {
+    if (fsm_has_waiting(t->m)) {
         fsm_end_generation(t, to, false);
     } else {
         fsm_enter_idle(t, to);

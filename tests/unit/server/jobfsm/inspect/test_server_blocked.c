@@ -78,7 +78,8 @@ static void a_save_that_a_store_fails_holds_back_the_next_generation(void **stat
     is_blocked(b, FSM_BLOCK_SAVE,
                "the checkpoint of step 10 is not done: its manifest is being published");
     bench_store(b, FSM_TASK_PUBLISH, 10, 1, ST_IO);
-    is_blocked(b, FSM_BLOCK_SAVE, "it failed once; the store is asked again in 0.5 s");
+    is_blocked(b, FSM_BLOCK_SAVE, "it failed once: ");
+    is_blocked(b, FSM_BLOCK_SAVE, "; the store is asked again in 0.5 s");
     bench_tick(b, 600);
     bench_store(b, FSM_TASK_PUBLISH, 10, 1, ST_IO);
     is_blocked(b, FSM_BLOCK_SAVE, "it failed several times");
