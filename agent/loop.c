@@ -284,9 +284,9 @@ static void take_probe(struct agent *agent, const Cairn__V1__Probe *order)
 /* NULL: of a coordinator that says nothing of it. */
 static void take_beat_interval(struct agent *agent, const Cairn__V1__AgentIntervals *intervals)
 {
-    const uint32_t beat_ms = intervals ? intervals->beat_ms : 0;
+    const uint32_t beat_ms = intervals != NULL ? intervals->beat_ms : 0;
     agent->beat_ms = beat_ms > BEAT_MAX_MS ? BEAT_MAX_MS : beat_ms;
-    if (intervals)
+    if (intervals != NULL)
         link_set_spread(agent->link, intervals->spread_ms);
 }
 

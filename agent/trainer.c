@@ -351,8 +351,9 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
                                            .files = &trainer->files,
                                            .coordinator = agent->options.coordinator,
                                            .token = order->token,
-                                           .tls_ca =
-                                               agent->options.tls.ca ? agent->options.tls.ca : "",
+                                           .tls_ca = agent->options.tls.ca != NULL
+                                                         ? agent->options.tls.ca
+                                                         : "",
                                            .sums = sums,
                                            .peaks = peaks,
                                            .ports = agent->options.ports,

@@ -137,7 +137,7 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
 uint64_t log_turn_bytes(uint64_t usual)
 {
     const char *text = getenv("CAIRN_LOG_BYTES");
-    const unsigned long long bytes = text ? strtoull(text, NULL, 10) : 0;
+    const unsigned long long bytes = text != NULL ? strtoull(text, NULL, 10) : 0;
     return bytes > 0 ? bytes : usual;
 }
 
@@ -205,7 +205,7 @@ enum status log_turn(const char *path, uint64_t max, const char *line, bool *out
     if (ftruncate(fd, 0) != 0)
         return status_from_errno(errno);
     *out_turned = true;
-    if (line && write(fd, line, strlen(line)) < 0)
+    if (line != NULL && write(fd, line, strlen(line)) < 0)
         return status_from_errno(errno);
     return st;
 }

@@ -34,7 +34,7 @@ enum status identity_authority_read(const struct identity_files *files, struct i
     char path[LIMIT_PATH];
     const char *ca = files->ca, *slash = strrchr(ca, '/');
     const int length =
-        snprintf(path, sizeof(path), "%.*sca.key", slash ? (int)(slash + 1 - ca) : 0, ca);
+        snprintf(path, sizeof(path), "%.*sca.key", slash != NULL ? (int)(slash + 1 - ca) : 0, ca);
     if (length < 0 || (size_t)length >= sizeof(path))
         return ST_FULL;
     const enum status st = read_file(ca, &out->cert, reason);

@@ -160,14 +160,14 @@ static bool read_address(const char *address, unsigned long *out_port)
     struct in6_addr six;
     const char *port = strrchr(address, ':');
     size_t size = strspn(address, name);
-    if (address[0] == '[' && port) {
+    if (address[0] == '[' && port != NULL) {
         const int inner = (int)(port - address) - 2;
         if (inner <= 0 || inner >= (int)sizeof(host) || port[-1] != ']')
             return false;
         (void)snprintf(host, sizeof(host), "%.*s", inner, address + 1);
         size = inet_pton(AF_INET6, host, &six) == 1 ? (size_t)(port - address) : 0;
     }
-    if (!port || size == 0 || size > HOST_MAX || address + size != port)
+    if (port == NULL || size == 0 || size > HOST_MAX || address + size != port)
         return false;
     char *end;
     *out_port = strtoul(port + 1, &end, 10);

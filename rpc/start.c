@@ -80,7 +80,7 @@ void rpc_log_to(const struct log *log)
 void rpc_init(void)
 {
     rpc_accept_init();
-    if (absl_set_deadlock_mode)
+    if (absl_set_deadlock_mode != NULL)
         absl_set_deadlock_mode(DEADLOCK_IGNORE);
     /* gRPC's own log on standard error would be neither bounded nor of our form: rpc_log_to is for
      * that. */

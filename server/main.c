@@ -105,7 +105,7 @@ static enum status take_identity(struct daemon *d)
     d->api.address = d->address;
     d->api.advertise = d->options.advertise;
     d->api.paths = d->options.paths;
-    if (!d->options.paths) {
+    if (d->options.paths == NULL) {
         LOG_INFO(&d->log, "job files of everybody with an operator's certificate may name any path "
                           "that agents can read or write: --paths narrows that");
     }
@@ -135,10 +135,10 @@ static enum status take_access(struct daemon *d)
     d->access.invites = &d->api.invites;
     const enum status st = place_seal(&d->paths, &d->log, d->access.seal);
     d->refused = st == ST_REFUSED;
-    if (st != ST_OK || !d->options.listen)
+    if (st != ST_OK || d->options.listen == NULL)
         return st;
-    return d->options.tls.cert ? take_identity(d)
-                               : place_token(&d->paths, &d->log, d->access.token);
+    return d->options.tls.cert != NULL ? take_identity(d)
+                                       : place_token(&d->paths, &d->log, d->access.token);
 }
 
 /* Workers of before an update, or whose coordinator lost its key, have tokens that don't show who
@@ -148,7 +148,7 @@ static enum status take_tokens(struct daemon *d)
     const size_t count = coord_jobs(d->coord, NULL, 0);
     auto_free struct coord_job **jobs = calloc(count ? count : 1, sizeof(struct coord_job *));
     d->access.known = calloc(count ? count : 1, sizeof(d->access.known[0]));
-    if (!jobs || !d->access.known)
+    if (jobs == NULL || d->access.known == NULL)
         return ST_NO_MEMORY;
     (void)coord_jobs(d->coord, jobs, count);
     for (size_t i = 0; i < count; i++) {
@@ -190,7 +190,7 @@ static void store_done(void *arg, struct store_task *done)
 {
     struct daemon *d = arg;
     struct store_answer *answer = calloc(1, sizeof(*answer));
-    CHECK(answer);
+    CHECK(answer != NULL);
     answer->task.run = take_answer;
     answer->daemon = d;
     answer->done = done;
@@ -391,12 +391,12 @@ static enum status listen_tcp(struct daemon *d)
     enum status st = paths_join(&d->paths, path, sizeof(path), "cairnd.addr");
     if (st != ST_OK)
         return st;
-    if (!d->options.listen) {
+    if (d->options.listen == NULL) {
         (void)unlink(path); /* the file of a coordinator that listened before */
         return ST_OK;
     }
     st = rpc_server_listen(d->server, d->options.listen,
-                           d->options.tls.cert ? &d->options.tls : NULL, &port);
+                           d->options.tls.cert != NULL ? &d->options.tls : NULL, &port);
     if (st != ST_OK)
         return refuse_listen(d, path, st);
     const char *colon = strrchr(d->options.listen, ':');
@@ -561,7 +561,7 @@ static void daemon_stop(struct daemon *d)
 /* A journal that is large isn't read through at the start; any may be damaged later. */
 static int fail(struct daemon *d, enum status st)
 {
-    if (st == ST_CORRUPT && !d->refused && d->journal && journal_error(d->journal)[0])
+    if (st == ST_CORRUPT && !d->refused && d->journal != NULL && journal_error(d->journal)[0])
         refuse_journal(d, st, "it is damaged");
     return d->refused ? WATCHDOG_REFUSED : EXIT_FAILURE;
 }
@@ -572,7 +572,7 @@ int main(int argc, char **argv)
     int code = options_take(&d.options, argc, argv);
     if (code >= 0)
         return code;
-    if (d.options.backup)
+    if (d.options.backup != NULL)
         return offline_back_up(&d.options);
     if (d.options.recover)
         return offline_recover(&d.options);

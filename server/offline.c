@@ -45,7 +45,8 @@ int offline_recover(const struct options *options)
         st = ckpt_store_new(&store);
     if (st == ST_OK) {
         const struct rebuild_options rebuild = { .io = ckpt_store_io(store),
-                                                 .state = options->state ? options->state : state,
+                                                 .state = options->state != NULL ? options->state
+                                                                                 : state,
                                                  .stores = options->stores,
                                                  .store_count = options->store_count,
                                                  .wall_ms = clock_wall_ms(clock_system()),

@@ -48,19 +48,19 @@ static const char usage[] =
 static int check_listen(const struct options *o)
 {
     const int files = (o->tls.cert != NULL) + (o->tls.key != NULL) + (o->tls.ca != NULL);
-    if (files != 0 && (files != 3 || !o->listen)) {
+    if (files != 0 && (files != 3 || o->listen == NULL)) {
         (void)fputs("cairnd: --tls-cert, --tls-key and --tls-ca go together, with --listen\n",
                     stderr);
         return EXIT_USAGE;
     }
-    if (o->listen && !rpc_address_is_served(o->listen)) {
+    if (o->listen != NULL && !rpc_address_is_served(o->listen)) {
         (void)fprintf(stderr,
                       "cairnd: --listen %s: ADDRESS:PORT, as 127.0.0.1:7000 or [::1]:7000; port 0 "
                       "is any\n",
                       o->listen);
         return EXIT_USAGE;
     }
-    if (o->listen && files == 0 && !rpc_address_is_loopback(o->listen)) {
+    if (o->listen != NULL && files == 0 && !rpc_address_is_loopback(o->listen)) {
         (void)fprintf(
             stderr,
             "cairnd: %s: beyond loopback TLS is spoken: --tls-cert, --tls-key and --tls-ca, "
@@ -75,8 +75,8 @@ static int check_listen(const struct options *o)
 static bool take_recovery(struct options *o)
 {
     const char *how = getenv("CAIRN_RECOVERY");
-    o->restarts = how && strcmp(how, "restart") == 0;
-    if (!how || !how[0] || o->restarts || strcmp(how, "live") == 0)
+    o->restarts = how != NULL && strcmp(how, "restart") == 0;
+    if (how == NULL || !how[0] || o->restarts || strcmp(how, "live") == 0)
         return true;
     (void)fprintf(stderr, "cairnd: CAIRN_RECOVERY is '%.40s': live, or restart\n", how);
     return false;
@@ -127,17 +127,17 @@ static int read_arguments(struct options *o, const char **beat, const char **los
     o->store_count = (size_t)(argc - optind);
     if (o->store_count > 0 && !o->recover)
         return EXIT_USAGE;
-    return o->listen && !strchr(o->listen, ':') ? EXIT_USAGE : -1;
+    return o->listen != NULL && strchr(o->listen, ':') == NULL ? EXIT_USAGE : -1;
 }
 
 /* Checks the options of --recover, which goes with few others. -1: they will do. */
 static int check_recover(const struct options *o)
 {
-    if (o->state && !o->recover) {
+    if (o->state != NULL && !o->recover) {
         (void)fputs("cairnd: --state goes with --recover; else CAIRN_HOME says it\n", stderr);
         return EXIT_USAGE;
     }
-    if (o->recover && (o->store_count == 0 || o->backup || o->listen)) {
+    if (o->recover && (o->store_count == 0 || o->backup != NULL || o->listen != NULL)) {
         (void)fputs("cairnd: --recover takes the stores that the jobs' checkpoints are in, all of "
                     "them, and nothing else\n",
                     stderr);
@@ -155,19 +155,19 @@ int options_take(struct options *o, int argc, char **argv)
         (void)fputs(usage, stderr);
     if (code != -1)
         return code;
-    if (o->paths && !o->tls.cert) {
+    if (o->paths != NULL && o->tls.cert == NULL) {
         (void)fprintf(stderr,
                       "cairnd: --paths is for callers with certificates: with --tls-cert\n");
         return EXIT_USAGE;
     }
-    if (o->paths && !jobspec_allowed_valid(o->paths)) {
+    if (o->paths != NULL && !jobspec_allowed_valid(o->paths)) {
         (void)fprintf(stderr,
                       "cairnd: --paths %s: folders with their whole path, or s3://BUCKET/PREFIX, "
                       "separated by ':'\n",
                       o->paths);
         return EXIT_USAGE;
     }
-    if (o->advertise && (!o->tls.cert || !rpc_address_is_dialled(o->advertise))) {
+    if (o->advertise != NULL && (o->tls.cert == NULL || !rpc_address_is_dialled(o->advertise))) {
         (void)fprintf(stderr, "cairnd: --advertise %s: HOST:PORT, with --tls-cert\n", o->advertise);
         return EXIT_USAGE;
     }

@@ -7,16 +7,16 @@
 static enum status read_seconds(const char *text, const char *name, const char *variable,
                                 int64_t *out, struct reason *reason)
 {
-    const char *value = text ? text : getenv(variable);
+    const char *value = text != NULL ? text : getenv(variable);
     char *end;
     *out = 0;
-    if (!value || !value[0])
+    if (value == NULL || !value[0])
         return ST_OK;
     errno = 0;
     const double seconds = strtod(value, &end);
     if (errno != 0 || *end != '\0' || !(seconds > 0 && seconds <= 86400)) {
-        reason_set(reason, "%s is '%.40s': a number of seconds, above 0", text ? name : variable,
-                   value);
+        reason_set(reason, "%s is '%.40s': a number of seconds, above 0",
+                   text != NULL ? name : variable, value);
         return ST_CONFIG;
     }
     *out = (int64_t)(seconds * 1000);
@@ -26,7 +26,7 @@ static enum status read_seconds(const char *text, const char *name, const char *
 static int64_t hang_ms(void)
 {
     const char *text = getenv("CAIRN_HANG_MS");
-    if (!text)
+    if (text == NULL)
         return 0;
     char *end;
     errno = 0;

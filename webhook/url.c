@@ -23,8 +23,8 @@ static bool show(CURLU *url, char shown[WEBHOOK_SHOWN])
     bool ok = scheme != NULL && host != NULL && host[0] != '\0' &&
               (strcmp(scheme, "https") == 0 || strcmp(scheme, "http") == 0);
     if (ok) {
-        int size = snprintf(shown, WEBHOOK_SHOWN, "%s://%s%s%s/…", scheme, host, port ? ":" : "",
-                            port ? port : "");
+        int size = snprintf(shown, WEBHOOK_SHOWN, "%s://%s%s%s/…", scheme, host,
+                            port != NULL ? ":" : "", port != NULL ? port : "");
         ok = size > 0 && size < WEBHOOK_SHOWN;
     }
     curl_free(scheme);

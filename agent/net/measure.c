@@ -235,7 +235,7 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 static struct measure *new_measure(struct measures *measures, const struct measure_ask *ask)
 {
     struct measure *measure = calloc(1, sizeof(*measure));
-    if (!measure)
+    if (measure == NULL)
         return NULL;
     measure->of = measures;
     measure->id = ask->id;
@@ -254,7 +254,7 @@ void measures_start(struct measures *measures, const struct measure_ask *ask)
         ask->port > UINT16_MAX || strlen(ask->host) >= LIMIT_NAME)
         return;
     struct measure *measure = new_measure(measures, ask);
-    if (!measure)
+    if (measure == NULL)
         return;
     char service[8];
     (void)snprintf(service, sizeof(service), "%" PRIu32, ask->port);
@@ -281,6 +281,6 @@ void measures_close(struct measures *measures)
 {
     const struct probe_result nobody_hears = { .id = 0 };
     measures->closing = true;
-    for (struct measure *measure = measures->list; measure; measure = measure->next)
+    for (struct measure *measure = measures->list; measure != NULL; measure = measure->next)
         end(measure, &nobody_hears);
 }

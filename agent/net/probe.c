@@ -80,15 +80,15 @@ static void run_timer(struct probes *probes)
 
 static void free_if_closed(struct probes *probes)
 {
-    if (probes->closing && probes->open == 0 && !probes->list && !probes->guests &&
-        !probes->measures.list)
+    if (probes->closing && probes->open == 0 && probes->list == NULL && probes->guests == NULL &&
+        probes->measures.list == NULL)
         free(probes);
 }
 
 static void free_if_over(struct probe *probe)
 {
     struct probes *probes = probe->probes;
-    if (!probe->over || probe->peers || probe->resolving)
+    if (!probe->over || probe->peers != NULL || probe->resolving)
         return;
     struct probe **at = &probes->list;
     while (*at != probe)
@@ -101,7 +101,7 @@ static void free_if_over(struct probe *probe)
 
 static struct peer **list_of(const struct peer *peer)
 {
-    return peer->probe ? &peer->probe->peers : &peer->probes->guests;
+    return peer->probe != NULL ? &peer->probe->peers : &peer->probes->guests;
 }
 
 static void on_peer_closed(uv_handle_t *handle)
@@ -114,7 +114,7 @@ static void on_peer_closed(uv_handle_t *handle)
         at = &(*at)->next;
     *at = peer->next;
     free(peer);
-    if (probe) {
+    if (probe != NULL) {
         free_if_over(probe);
     } else {
         probes->guest_count--;
@@ -224,7 +224,7 @@ static void on_guest_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf
 static struct peer *new_peer(struct probes *probes, struct probe *probe)
 {
     struct peer *peer = calloc(1, sizeof(*peer));
-    if (!peer)
+    if (peer == NULL)
         return NULL;
     peer->probes = probes;
     peer->probe = probe;
@@ -236,16 +236,16 @@ static struct peer *new_peer(struct probes *probes, struct probe *probe)
     struct peer **list = list_of(peer);
     peer->next = *list;
     *list = peer;
-    probes->guest_count += !probe;
+    probes->guest_count += probe == NULL;
     return peer;
 }
 
 static void close_oldest_guest(struct probes *probes)
 {
     struct peer *oldest = NULL;
-    for (struct peer *peer = probes->guests; peer; peer = peer->next)
+    for (struct peer *peer = probes->guests; peer != NULL; peer = peer->next)
         oldest = peer->closing ? oldest : peer;
-    if (oldest)
+    if (oldest != NULL)
         close_peer(oldest);
 }
 
@@ -253,7 +253,7 @@ static void on_guest(uv_stream_t *listener, int status)
 {
     struct probes *probes = listener->data;
     struct peer *peer = status == 0 ? new_peer(probes, NULL) : NULL;
-    if (!peer)
+    if (peer == NULL)
         return;
     if (probes->guest_count > PROBE_GUESTS_MAX)
         close_oldest_guest(probes);
@@ -283,7 +283,7 @@ static void end_probe(struct probe *probe, uint64_t reach_us)
     };
     if (!probes->closing)
         probes->done(probes->arg, &result);
-    for (struct peer *peer = probe->peers; peer; peer = peer->next)
+    for (struct peer *peer = probe->peers; peer != NULL; peer = peer->next)
         close_peer(peer);
     free_if_over(probe);
 }
@@ -344,7 +344,7 @@ static void begin_try(struct probe *probe)
 {
     probe->tries++;
     struct peer *peer = new_peer(probe->probes, probe);
-    if (!peer)
+    if (peer == NULL)
         return;
     peer->connect.data = peer;
     const int error = uv_tcp_connect(&peer->connect, &peer->tcp,
@@ -359,7 +359,8 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 {
     struct probe *probe = request->data;
     probe->resolving = false;
-    if (status == 0 && found && found->ai_addrlen <= sizeof(probe->address) && !probe->over) {
+    if (status == 0 && found != NULL && found->ai_addrlen <= sizeof(probe->address) &&
+        !probe->over) {
         memcpy(&probe->address, found->ai_addr, found->ai_addrlen);
         probe->resolved = true;
         begin_try(probe);
@@ -375,11 +376,11 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 
 void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t port)
 {
-    if (!probes || probes->closing || probes->count >= PROBES_MAX || port == 0 ||
+    if (probes == NULL || probes->closing || probes->count >= PROBES_MAX || port == 0 ||
         port > UINT16_MAX || strlen(host) >= LIMIT_NAME)
         return;
     struct probe *probe = calloc(1, sizeof(*probe));
-    if (!probe || getrandom(probe->nonce, sizeof(probe->nonce), 0) != sizeof(probe->nonce)) {
+    if (probe == NULL || getrandom(probe->nonce, sizeof(probe->nonce), 0) != sizeof(probe->nonce)) {
         free(probe);
         return;
     }
@@ -422,13 +423,13 @@ static void on_measures_empty(void *arg)
 
 void probes_measure(struct probes *probes, const struct measure_ask *ask)
 {
-    if (probes && !probes->closing)
+    if (probes != NULL && !probes->closing)
         measures_start(&probes->measures, ask);
 }
 
 void probes_expect(struct probes *probes, const uint8_t token[PROBE_NONCE])
 {
-    if (!probes)
+    if (probes == NULL)
         return;
     memcpy(probes->expected, token, PROBE_NONCE);
     uv_update_time(probes->loop);
@@ -454,17 +455,17 @@ static void on_tick(uv_timer_t *timer)
 {
     struct probes *probes = timer->data;
     const uint64_t now = uv_now(probes->loop);
-    for (struct probe *probe = probes->list, *next; probe; probe = next) {
+    for (struct probe *probe = probes->list, *next; probe != NULL; probe = next) {
         next = probe->next; /* it may be freed, no other one is */
         tick_probe(probe, now);
     }
-    for (struct peer *peer = probes->guests; peer; peer = peer->next) {
+    for (struct peer *peer = probes->guests; peer != NULL; peer = peer->next) {
         if (peer->takes && has_taken_enough(peer))
             answer_taken(peer);
         if (now - peer->since_ms >= (uint64_t)2 * PROBE_MS)
             close_peer(peer);
     }
-    if (!probes->list && !probes->guests)
+    if (probes->list == NULL && probes->guests == NULL)
         (void)uv_timer_stop(timer);
 }
 
@@ -530,7 +531,7 @@ enum status probes_open(uv_loop_t *loop, const char *host, struct port_range por
     if (fd < 0)
         return status_from_errno(errno);
     struct probes *probes = calloc(1, sizeof(*probes));
-    if (!probes) {
+    if (probes == NULL) {
         (void)close(fd);
         return ST_NO_MEMORY;
     }
@@ -556,7 +557,7 @@ enum status probes_open(uv_loop_t *loop, const char *host, struct port_range por
 
 uint16_t probes_port(const struct probes *probes)
 {
-    return probes ? probes->port : 0;
+    return probes != NULL ? probes->port : 0;
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -568,15 +569,15 @@ static void on_closed(uv_handle_t *handle)
 
 void probes_close(struct probes *probes)
 {
-    if (!probes)
+    if (probes == NULL)
         return;
     probes->closing = true;
     measures_close(&probes->measures);
     uv_close((uv_handle_t *)&probes->timer, on_closed);
     uv_close((uv_handle_t *)&probes->listener, on_closed);
-    for (struct peer *peer = probes->guests; peer; peer = peer->next)
+    for (struct peer *peer = probes->guests; peer != NULL; peer = peer->next)
         close_peer(peer);
-    for (struct probe *probe = probes->list, *next; probe; probe = next) {
+    for (struct probe *probe = probes->list, *next; probe != NULL; probe = next) {
         next = probe->next;
         end_probe(probe, 0);
     }

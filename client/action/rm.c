@@ -95,7 +95,7 @@ static enum exit_code remove_one(struct client *client, const char *name)
     char key[33];
     client_idempotency_key(key);
     Cairn__V1__JobRequest request = CAIRN__V1__JOB_REQUEST__INIT;
-    request.job = job ? job->id : (char *)name;
+    request.job = job != NULL ? job->id : (char *)name;
     request.idempotency_key = key;
     ProtobufCMessage *reply = NULL;
     if (code == EXIT_DONE)

@@ -139,7 +139,8 @@ static char *read_tail(const struct client *client, const char *name, char path[
         return NULL;
     const size_t size = about.size < TAIL_BYTES ? (size_t)about.size : TAIL_BYTES;
     auto_free char *text = calloc(1, size + 1);
-    const enum status st = text ? io_read_all(io, fd, text, size, about.size - size) : ST_NO_MEMORY;
+    const enum status st =
+        text != NULL ? io_read_all(io, fd, text, size, about.size - size) : ST_NO_MEMORY;
     (void)io->close(io->self, fd);
     *out_size = size;
     return st == ST_OK ? TAKE_PTR(text) : NULL;

@@ -40,8 +40,8 @@ static bool find_child(struct client *client, const char *path, uint64_t *out_st
 static enum exit_code say_removed(const struct client *client, const char *path)
 {
     if (output_is_json(client)) {
-        return output_json(client,
-                           json_pack("{s:o}", "path", path ? json_from_text(path) : json_null()));
+        return output_json(
+            client, json_pack("{s:o}", "path", path != NULL ? json_from_text(path) : json_null()));
     }
     if (client->args.output == OUTPUT_NAME && path != NULL)
         return output_printf(client, "%s\n", path) < 0 ? EXIT_INTERNAL : output_text(NULL);

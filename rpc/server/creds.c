@@ -48,17 +48,17 @@ bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *
 
 void rpc_server_peer(grpc_call *call, const struct ucred *cred, char *out, size_t capacity)
 {
-    if (cred && cred->pid != 0) {
+    if (cred != NULL && cred->pid != 0) {
         (void)snprintf(out, capacity, "unix:uid=%u,pid=%d", cred->uid, cred->pid);
         return;
     }
-    if (cred) { /* in another space of processes */
+    if (cred != NULL) { /* in another space of processes */
         (void)snprintf(out, capacity, "unix:uid=%u", cred->uid);
         return;
     }
     char *peer = grpc_call_get_peer(call); /* an IPv6 one has its brackets as %5B and %5D */
     size_t size = 0;
-    for (const char *at = peer ? peer : ""; *at != '\0' && size + 1 < capacity; at++) {
+    for (const char *at = peer != NULL ? peer : ""; *at != '\0' && size + 1 < capacity; at++) {
         const bool open = strncmp(at, "%5B", 3) == 0, bracket = open || strncmp(at, "%5D", 3) == 0;
         out[size] = *at;
         if (bracket)

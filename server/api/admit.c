@@ -32,7 +32,7 @@ static int64_t now_s(const struct api *api)
 /* False, and the call ended: certificates mean nothing here. */
 static bool has_tls(const struct api *api, struct rpc_call *call)
 {
-    if (api->tls)
+    if (api->tls != NULL)
         return true;
     api_refuse(call, RPC_FAILED_PRECONDITION,
                "nobody shows a certificate to this coordinator, as it doesn't speak TLS: "
@@ -64,8 +64,8 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
     Cairn__V1__Node none = CAIRN__V1__NODE__INIT;
     none.name = in->node;
     none.state = (char *)"forgotten";
-    Cairn__V1__Node *out = node ? render_node(api->coord, node) : NULL;
-    reply(out ? out : &none, call);
+    Cairn__V1__Node *out = node != NULL ? render_node(api->coord, node) : NULL;
+    reply(out != NULL ? out : &none, call);
     cairn__v1__node__free_unpacked(out, NULL);
 }
 
@@ -74,7 +74,8 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
 static bool is_one_of(const char *host, const char *list)
 {
     const size_t size = strlen(host);
-    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    for (const char *at = list; at != NULL;
+         at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL) {
         if (strncmp(at, host, size) == 0 && (at[size] == ',' || at[size] == '\0'))
             return true;
     }
@@ -85,7 +86,7 @@ static void add_address(struct identity_invite *invite, const char *host, const 
 {
     if (invite->address_count == IDENTITY_ADDRESSES)
         return;
-    const bool bare = strchr(host, ':') && host[0] != '[';
+    const bool bare = strchr(host, ':') != NULL && host[0] != '[';
     char *out = invite->addresses[invite->address_count];
     const int length = snprintf(out, IDENTITY_ADDRESS, bare ? "[%s]:%s" : "%s:%s", host, port);
     invite->address_count += length > 0 && length < IDENTITY_ADDRESS;
@@ -106,14 +107,14 @@ static enum status add_addresses(const struct api *api, struct identity_invite *
         reason_set(reason, "%s can't be read: %s", api->tls->cert, status_string(st));
         return st;
     }
-    const char *address = api->advertise ? api->advertise : api->address;
+    const char *address = api->advertise != NULL ? api->advertise : api->address;
     const char *port = strrchr(address, ':') + 1;
     char host[256];
     (void)snprintf(host, sizeof(host), "%.*s", (int)(port - 1 - address), address);
     if (!is_one_of(host, "0.0.0.0,[::],::,*"))
         add_address(invite, host, port);
     char *rest = NULL;
-    for (char *at = strtok_r(own.hosts, ",", &rest); at; at = strtok_r(NULL, ",", &rest)) {
+    for (char *at = strtok_r(own.hosts, ",", &rest); at != NULL; at = strtok_r(NULL, ",", &rest)) {
         if (!is_one_of(at, IDENTITY_HOSTS) && strcmp(at, host) != 0)
             add_address(invite, at, port);
     }
@@ -223,7 +224,7 @@ static void join(struct api *api, const Cairn__V1__JoinRequest *in,
     if (!has_tls(api, call))
         return;
     struct invite *invite = invites_find(&api->invites, in->secret, now_s(api));
-    if (!invite) {
+    if (invite == NULL) {
         rpc_call_finish(call, RPC_UNAUTHENTICATED, INVITES_REFUSED);
         return;
     }

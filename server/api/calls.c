@@ -42,7 +42,7 @@ static void refuse_name(struct api *api, struct rpc_call *call, const char *name
             best = jobs[i]->name;
         }
     }
-    if (best) {
+    if (best != NULL) {
         api_refuse(call, RPC_NOT_FOUND, "no job '%.100s'; did you mean '%s'? 'cairn ps' lists them",
                    name, best);
     } else {
@@ -96,7 +96,7 @@ bool api_seek(struct api *api, struct rpc_call *call, const char *name, struct l
 struct coord_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name)
 {
     struct coord_job *job = api_job(api, call, name);
-    if (!job || !job->unreadable[0])
+    if (job == NULL || !job->unreadable[0])
         return job;
     api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s): %s", job->name, job->id, job->unreadable);
     return NULL;
@@ -105,7 +105,7 @@ struct coord_job *api_job_to_change(struct api *api, struct rpc_call *call, cons
 void api_reply_job(struct api *api, struct coord_job *job, Cairn__V1__Job_Closure reply, void *call)
 {
     Cairn__V1__Job *out = render_job(api->coord, job, RENDER_CKPTS);
-    if (out) {
+    if (out != NULL) {
         reply(out, call);
     } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
@@ -137,7 +137,7 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
 {
     struct api_stream *stream =
         api->stream_count < API_STREAMS_MAX && !api->closing ? calloc(1, sizeof(*stream)) : NULL;
-    if (!stream) {
+    if (stream == NULL) {
         api_refuse(call, RPC_RESOURCE_EXHAUSTED,
                    "too many calls wait for answers: end a watch, or logs that are followed");
         return NULL;

@@ -50,10 +50,10 @@ static void connection_done(struct rpc_call *call, void *data, bool cancelled)
 static struct api_connection *connection_of(struct api *api, struct rpc_call *call, bool agent)
 {
     struct api_connection *connection = rpc_call_data(call);
-    if (connection)
+    if (connection != NULL)
         return connection;
     connection = api->closing ? NULL : calloc(1, sizeof(*connection));
-    if (!connection) {
+    if (connection == NULL) {
         rpc_call_finish(call, RPC_UNAVAILABLE, "the coordinator ends");
         return NULL;
     }
@@ -75,7 +75,7 @@ static struct api_connection *connection_of(struct api *api, struct rpc_call *ca
 static void half_close(struct api *api, struct rpc_call *call)
 {
     struct api_connection *connection = rpc_call_data(call);
-    if (connection) {
+    if (connection != NULL) {
         coord_half_closed(api->coord, &connection->conn);
     } else {
         rpc_call_finish(call, RPC_OK, NULL);
@@ -114,12 +114,12 @@ static void fleet_session(Cairn__V1__Fleet_Service *service, const Cairn__V1__Ag
 {
     struct api *api = ((struct api_service_connections *)service)->api;
     (void)reply;
-    if (!in) {
+    if (in == NULL) {
         half_close(api, call);
         return;
     }
     struct api_connection *connection = connection_of(api, call, true);
-    if (connection && is_own(connection, in))
+    if (connection != NULL && is_own(connection, in))
         coord_agent_message(api->coord, &connection->conn, in);
 }
 
@@ -129,12 +129,12 @@ static void training_session(Cairn__V1__Training_Service *service,
 {
     struct api *api = ((struct api_service_connections *)service)->api;
     (void)reply;
-    if (!in) {
+    if (in == NULL) {
         half_close(api, call);
         return;
     }
     struct api_connection *connection = connection_of(api, call, false);
-    if (connection)
+    if (connection != NULL)
         coord_trainer_message(api->coord, &connection->conn, in);
 }
 

@@ -49,7 +49,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
         .allowed = strcmp(actor, ACCESS_LOCAL) == 0 ? NULL : api->paths,
     };
     enum status st = ST_NO_MEMORY;
-    if (spec) {
+    if (spec != NULL) {
         st = jobspec_parse_within(&origin, in->job_file, size, (const char *const *)in->set,
                                   in->n_set, spec, &errors);
     }
@@ -76,7 +76,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
     api_about(api, job->id);
     Cairn__V1__SubmitJobReply out = CAIRN__V1__SUBMIT_JOB_REPLY__INIT;
     out.job = render_job(api->coord, job, RENDER_CKPTS);
-    if (out.job) {
+    if (out.job != NULL) {
         reply(&out, call);
     } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
@@ -116,7 +116,7 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
     char hint[96];
     struct coord_job *job =
         kind == FSM_EV_KILL ? api_job(api, call, in->job) : api_job_to_change(api, call, in->job);
-    if (!job)
+    if (job == NULL)
         return;
     enum status st = ST_OK;
     char actor[ACCESS_ACTOR];
@@ -176,7 +176,7 @@ static void list_jobs(Cairn__V1__Control_Service *service, const Cairn__V1__List
                       Cairn__V1__ListJobsReply_Closure reply, void *call)
 {
     Cairn__V1__ListJobsReply *page = api_list(api_of(service), in->page_size, in->page_token);
-    if (page) {
+    if (page != NULL) {
         reply(page, call);
     } else {
         api_refuse(call, RPC_INTERNAL, "no memory, or the journal can't be read");
@@ -223,8 +223,8 @@ static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__Lis
 static void reply_node(struct api *api, const char *name, Cairn__V1__Node_Closure reply, void *call)
 {
     struct coord_node *node = coord_node_at(api->coord, name);
-    Cairn__V1__Node *out = node ? render_node(api->coord, node) : NULL;
-    if (!out) {
+    Cairn__V1__Node *out = node != NULL ? render_node(api->coord, node) : NULL;
+    if (out == NULL) {
         api_refuse(call, RPC_INTERNAL, "no memory");
         return;
     }
@@ -289,7 +289,7 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
 {
     struct api *api = api_of(service);
     struct coord_job *job = api_job_to_change(api, call, in->job);
-    if (!job)
+    if (job == NULL)
         return;
     enum status st = ST_OK;
     char actor[ACCESS_ACTOR];
@@ -346,7 +346,7 @@ static void watch_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobR
     struct api *api = api_of(service);
     (void)reply;
     struct coord_job *job = api_job(api, call, in->job);
-    if (job)
+    if (job != NULL)
         (void)api_stream_new(api, call, API_WATCH, job->id);
 }
 
@@ -357,8 +357,9 @@ static void stream_metrics(Cairn__V1__Control_Service *service,
     struct api *api = api_of(service);
     (void)reply;
     struct coord_job *job = api_job(api, call, in->job);
-    struct api_stream *stream = job ? api_stream_new(api, call, API_METRICS, job->id) : NULL;
-    if (!stream)
+    struct api_stream *stream =
+        job != NULL ? api_stream_new(api, call, API_METRICS, job->id) : NULL;
+    if (stream == NULL)
         return;
     stream->metrics.follow = in->follow;
     stream->metrics.next_step = in->from_step;
@@ -371,7 +372,7 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
     struct api *api = api_of(service);
     (void)reply;
     struct coord_job *job = api_job_to_change(api, call, in->job);
-    if (!job)
+    if (job == NULL)
         return;
     struct fsm_awaited awaited;
     char actor[ACCESS_ACTOR];
@@ -388,7 +389,7 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
         return;
     }
     struct api_stream *stream = api_stream_new(api, call, API_SAVE, job->id);
-    if (stream)
+    if (stream != NULL)
         stream->save = awaited;
 }
 
@@ -399,10 +400,10 @@ static void check_checkpoint(Cairn__V1__Control_Service *service,
     struct api *api = api_of(service);
     (void)reply;
     struct coord_job *job = api_job_to_change(api, call, in->job);
-    if (!job)
+    if (job == NULL)
         return;
     const struct fsm_ckpt *ckpt = fsm_find_ckpt(&job->m, in->step, in->generation);
-    uint32_t reads = ckpt ? ckpt->reads : 0;
+    uint32_t reads = ckpt != NULL ? ckpt->reads : 0;
     enum status st = coord_check_ckpt(api->coord, job, in->step, in->generation);
     if (st != ST_OK) {
         api_refuse(call, rpc_code_from_status(st),
@@ -411,7 +412,7 @@ static void check_checkpoint(Cairn__V1__Control_Service *service,
         return;
     }
     struct api_stream *stream = api_stream_new(api, call, API_CHECK, job->id);
-    if (!stream)
+    if (stream == NULL)
         return;
     stream->check.step = in->step;
     stream->check.generation = in->generation;
@@ -424,7 +425,7 @@ static void stream_logs(Cairn__V1__Control_Service *service, const Cairn__V1__St
     struct api *api = api_of(service);
     (void)reply;
     struct coord_job *job = api_job(api, call, in->job);
-    if (job)
+    if (job != NULL)
         api_logs_begin(api, call, job, in);
 }
 
@@ -439,7 +440,7 @@ static void drain_all(Cairn__V1__Control_Service *service, const Cairn__V1__Drai
 
 static void free_over(struct api *api)
 {
-    for (struct api_stream **at = &api->streams; *at;) {
+    for (struct api_stream **at = &api->streams; *at != NULL;) {
         struct api_stream *stream = *at;
         if (!stream->over) {
             at = &stream->next;
@@ -461,11 +462,11 @@ void api_pump(struct api *api)
     int64_t now = clock_mono_ms(coord_options(api->coord)->clock);
     const int64_t wall_ms = clock_wall_ms(clock_system());
     free_over(api);
-    if (api->tls && now >= api->renew_at) {
+    if (api->tls != NULL && now >= api->renew_at) {
         api_renew_own(api->tls, api->log);
         api->renew_at = now + API_RENEW_MS;
     }
-    for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
+    for (struct api_stream *stream = api->streams; stream != NULL; stream = stream->next) {
         if (coord_failed(api->coord) != ST_OK)
             return;
         if (stream->over || now < stream->at)
@@ -505,7 +506,7 @@ int64_t api_deadline(const struct api *api)
 {
     int64_t at = INT64_MAX;
     int64_t now = clock_mono_ms(coord_options(api->coord)->clock);
-    for (const struct api_stream *stream = api->streams; stream; stream = stream->next) {
+    for (const struct api_stream *stream = api->streams; stream != NULL; stream = stream->next) {
         if (stream->over)
             return now;
         if (stream->at > now && stream->at < at)
@@ -519,7 +520,7 @@ int64_t api_deadline(const struct api *api)
 bool api_waits(const struct api *api)
 {
     const int64_t now = clock_mono_ms(coord_options(api->coord)->clock);
-    for (const struct api_stream *stream = api->streams; stream; stream = stream->next) {
+    for (const struct api_stream *stream = api->streams; stream != NULL; stream = stream->next) {
         if (stream->kind == API_LOGS && api_logs_go_on(stream, now))
             return true;
     }
@@ -529,7 +530,7 @@ bool api_waits(const struct api *api)
 void api_close(struct api *api)
 {
     api->closing = true;
-    for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
+    for (struct api_stream *stream = api->streams; stream != NULL; stream = stream->next) {
         if (!stream->over)
             api_refuse(stream->call, RPC_UNAVAILABLE, "the coordinator ends");
     }
@@ -541,7 +542,7 @@ void api_free(struct api *api)
 {
     for (size_t i = 0; i < api->corked_count; i++) {
         rpc_call_unref(api->corked[i].call);
-        if (api->corked[i].later)
+        if (api->corked[i].later != NULL)
             later_fail(api->corked[i].later, ST_CLOSED);
     }
     free(api->corked);

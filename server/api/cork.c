@@ -8,7 +8,7 @@ static bool keep_corked(struct api *api, struct rpc_call *call)
     if (api->corked_count == api->corked_capacity) {
         size_t capacity = api->corked_capacity ? 2 * api->corked_capacity : 64;
         struct api_corked *more = realloc(api->corked, capacity * sizeof(*more));
-        if (!more)
+        if (more == NULL)
             return false;
         api->corked = more;
         api->corked_capacity = capacity;
@@ -26,7 +26,7 @@ static void note_about(struct api *api, const ProtobufCMessage *input)
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field_by_name(input->descriptor, fields[i]);
-        if (field && field->type == PROTOBUF_C_TYPE_STRING)
+        if (field != NULL && field->type == PROTOBUF_C_TYPE_STRING)
             api_about(api, *(char *const *)((const char *)input + field->offset));
     }
 }
@@ -46,7 +46,7 @@ void api_invoke_corked(ProtobufCService *service, unsigned method, const Protobu
 
 void api_later(struct api *api, struct rpc_call *call, struct later *later)
 {
-    if (later) {
+    if (later != NULL) {
         api->corked[api->corked_count - 1].later = later;
     } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
@@ -57,7 +57,7 @@ void api_later(struct api *api, struct rpc_call *call, struct later *later)
 static void end_later(struct api *api, struct later *later)
 {
     struct later_reader reader = { .coord = api->coord };
-    if (!api->later || !later_queue_put(api->later, later))
+    if (api->later == NULL || !later_queue_put(api->later, later))
         (void)later_end(later, &reader);
     later_reader_release(&reader);
 }
@@ -72,7 +72,7 @@ void api_release(struct api *api)
         access_note(api->auditlog, corked->call, corked->about, code, "");
         rpc_call_uncork(corked->call);
         rpc_call_unref(corked->call);
-        if (corked->later)
+        if (corked->later != NULL)
             end_later(api, corked->later);
     }
     api->corked_count = 0;

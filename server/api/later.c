@@ -34,10 +34,10 @@ static enum status take(struct later *later, const struct coord *coord, struct c
     switch (later->kind) {
     case JOB:
         later->job = render_job(coord, job, RENDER_CKPTS);
-        return later->job ? ST_OK : ST_NO_MEMORY;
+        return later->job != NULL ? ST_OK : ST_NO_MEMORY;
     case EXPLANATION:
         later->explain = explain_begin(coord, job, later->spare_node);
-        return later->explain ? ST_OK : ST_NO_MEMORY;
+        return later->explain != NULL ? ST_OK : ST_NO_MEMORY;
     case ROWS:
         later->base_step = job->m.restore.step;
         return ST_OK;
@@ -61,7 +61,7 @@ static struct later *begin(const struct later_of *of, struct later with)
 {
     struct coord_node *nodes[2];
     struct later *later = malloc(sizeof(*later));
-    if (!later)
+    if (later == NULL)
         return NULL;
     *later = with;
     later->call = of->call;
@@ -69,7 +69,7 @@ static struct later *begin(const struct later_of *of, struct later with)
     (void)snprintf(later->id, sizeof(later->id), "%s", of->id);
     later->spare_node = coord_nodes(of->coord, nodes, 2) > 1;
     later->in_memory = of->job != NULL;
-    if (of->job)
+    if (of->job != NULL)
         later->failed = take(later, of->coord, of->job);
     if (later->failed != ST_NO_MEMORY)
         return later;

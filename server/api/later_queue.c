@@ -34,7 +34,7 @@ static struct later *take(struct later_queue *queue)
     while (queue->count == 0 && !queue->ends)
         CHECK(pthread_cond_wait(&queue->changed, &queue->mutex) == 0);
     struct later *later = queue->count > 0 ? queue->waiting[queue->first] : NULL;
-    if (later) {
+    if (later != NULL) {
         queue->first = (queue->first + 1) % LATER_MAX;
         queue->count--;
     }
@@ -74,7 +74,7 @@ static void *run(void *arg)
     struct later_queue *queue = arg;
     struct later *later;
     while ((later = take(queue)) != NULL) {
-        const enum status opened = queue->reader.coord ? ST_OK : open_reader(queue);
+        const enum status opened = queue->reader.coord != NULL ? ST_OK : open_reader(queue);
         if (opened != ST_OK) {
             later_fail(later, opened);
             continue;
@@ -82,7 +82,7 @@ static void *run(void *arg)
         const enum status st = later_end(later, &queue->reader);
         if (st != ST_OK && st != ST_NOT_FOUND && st != ST_NO_MEMORY && st != ST_INVALID)
             close_reader(queue); /* it is opened anew */
-        if (queue->reader.coord && !is_waiting(queue))
+        if (queue->reader.coord != NULL && !is_waiting(queue))
             later_read_ahead(&queue->reader);
     }
     close_reader(queue);
@@ -92,13 +92,14 @@ static void *run(void *arg)
 enum status later_queue_new(const struct coord_options *options, struct later_queue **out)
 {
     struct later_queue *queue = calloc(1, sizeof(*queue));
-    if (!queue)
+    if (queue == NULL)
         return ST_NO_MEMORY;
     queue->path = strdup(journal_path(options->journal));
     queue->options = (struct coord_options){ .clock = options->clock, .log = options->log };
     CHECK(pthread_mutex_init(&queue->mutex, NULL) == 0);
     CHECK(pthread_cond_init(&queue->changed, NULL) == 0);
-    const int error = queue->path ? pthread_create(&queue->thread, NULL, run, queue) : ENOMEM;
+    const int error =
+        queue->path != NULL ? pthread_create(&queue->thread, NULL, run, queue) : ENOMEM;
     if (error == 0) {
         *out = queue;
         return ST_OK;
@@ -122,7 +123,7 @@ bool later_queue_put(struct later_queue *queue, struct later *later)
 
 void later_queue_free(struct later_queue *queue)
 {
-    if (!queue)
+    if (queue == NULL)
         return;
     CHECK(pthread_mutex_lock(&queue->mutex) == 0);
     queue->ends = true;

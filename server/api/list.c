@@ -10,14 +10,14 @@ enum status api_summary(void *arg, struct coord_job *job, struct buf *out)
 {
     (void)arg;
     Cairn__V1__Job *shown = render_job(NULL, job, 1);
-    if (!shown)
+    if (shown == NULL)
         return ST_NO_MEMORY;
     const size_t size = cairn__v1__job__get_packed_size(shown);
     uint8_t *data = malloc(size ? size : 1);
     enum status st = ST_NO_MEMORY;
-    if (data && size > out->size_max) {
+    if (data != NULL && size > out->size_max) {
         st = ST_OK; /* none: it is read whole */
-    } else if (data) {
+    } else if (data != NULL) {
         (void)cairn__v1__job__pack(shown, data);
         st = buf_append(out, data, size);
     }
@@ -46,8 +46,8 @@ static bool add_listed(void *arg, const char *id, const void *row, size_t size)
     (void)snprintf(one->id, sizeof(one->id), "%s", id);
     if (size > 0) {
         one->row = malloc(size);
-        listing->failed = !one->row;
-        if (!one->row)
+        listing->failed = one->row == NULL;
+        if (one->row == NULL)
             return false;
         memcpy(one->row, row, size);
     }
@@ -63,17 +63,18 @@ static Cairn__V1__Job *render_listed(struct api *api, const struct listed *one, 
 {
     struct coord_job *job = coord_loaded(api->coord, one->id);
     Cairn__V1__Job *out = NULL;
-    if (!job && one->row)
+    if (job == NULL && one->row != NULL)
         out = cairn__v1__job__unpack(NULL, one->size, one->row);
     auto_buf struct buf row;
     buf_init(&row, (size_t)LIMIT_MESSAGE_BYTES);
-    if (!job && !out && coord_summarise(api->coord, one->id, &row) == ST_OK && row.size > 0) {
+    if (job == NULL && out == NULL && coord_summarise(api->coord, one->id, &row) == ST_OK &&
+        row.size > 0) {
         ++*loads;
         out = cairn__v1__job__unpack(NULL, row.size, (const uint8_t *)row.data);
     }
-    if (!job && !out && ++*loads && coord_find(api->coord, one->id, &job) != ST_OK)
+    if (job == NULL && out == NULL && ++*loads && coord_find(api->coord, one->id, &job) != ST_OK)
         return NULL;
-    return out ? out : render_job(api->coord, job, 1);
+    return out != NULL ? out : render_job(api->coord, job, 1);
 }
 
 /* The listing has one job more than the page, so that it is known whether there is another. */
@@ -83,7 +84,7 @@ static bool fill(struct api *api, const struct listing *listing, size_t size,
     size_t bytes = 0, loads = 0, i = 0;
     while (i < listing->count && i < size && bytes < API_PAGE_BYTES && loads < API_LOADS_MAX) {
         Cairn__V1__Job *one = render_listed(api, &listing->list[i++], &loads);
-        if (!one)
+        if (one == NULL)
             continue;
         bytes += cairn__v1__job__get_packed_size(one);
         page->jobs[page->n_jobs++] = one;
@@ -99,11 +100,11 @@ Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *tok
     const size_t max = size > 0 && size < RENDER_PAGE ? size : RENDER_PAGE;
     struct listing listing = { .list = calloc(max + 1, sizeof(*listing.list)) };
     Cairn__V1__ListJobsReply *page = malloc(sizeof(*page));
-    bool ok = listing.list && page;
-    if (page) {
+    bool ok = listing.list != NULL && page != NULL;
+    if (page != NULL) {
         cairn__v1__list_jobs_reply__init(page);
         page->jobs = calloc(max, sizeof(void *));
-        ok = ok && page->jobs;
+        ok = ok && page->jobs != NULL;
     }
     ok = ok && journal_list_jobs(coord_options(api->coord)->journal, token, (uint32_t)max + 1,
                                  add_listed, &listing) == ST_OK;
@@ -122,12 +123,12 @@ void api_debug_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequ
 {
     struct api *api = ((struct api_service_control *)service)->api;
     struct coord_job *job = api_job(api, call, in->job);
-    if (!job)
+    if (job == NULL)
         return;
     Cairn__V1__DebugJobReply out = CAIRN__V1__DEBUG_JOB_REPLY__INIT;
     out.id = job->id;
     out.json = render_debug(api->coord, job);
-    if (out.json) {
+    if (out.json != NULL) {
         reply(&out, call);
     } else {
         api_refuse(call, RPC_INTERNAL, "no memory");

@@ -39,7 +39,7 @@ struct api_logs {
 
 void api_logs_free(struct api_logs *logs)
 {
-    if (!logs)
+    if (logs == NULL)
         return;
     for (uint32_t i = 0; i < logs->count; i++)
         buf_release(&logs->cursors[i].rest);
@@ -76,11 +76,11 @@ void api_logs_begin(struct api *api, struct rpc_call *call, struct coord_job *jo
         return;
     }
     struct api_stream *stream = api_stream_new(api, call, API_LOGS, job->id);
-    if (!stream)
+    if (stream == NULL)
         return;
     struct api_logs *logs = calloc(1, sizeof(*logs));
     struct api_cursor *cursors = calloc(one ? 1 : ranks, sizeof(*cursors));
-    if (!logs || !cursors) {
+    if (logs == NULL || cursors == NULL) {
         free(logs);
         free(cursors);
         api_refuse(call, RPC_INTERNAL, "no memory");
@@ -112,11 +112,12 @@ struct find_node {
 static void nth_of(const char *list, uint32_t n, char *out, size_t capacity)
 {
     const char *at = list;
-    for (uint32_t i = 0; i < n && at; i++) {
+    for (uint32_t i = 0; i < n && at != NULL; i++) {
         at = strchr(at, ',');
-        at = at ? at + 1 : NULL;
+        at = at != NULL ? at + 1 : NULL;
     }
-    (void)snprintf(out, capacity, "%.*s", at ? (int)strcspn(at, ",") : 0, at ? at : "");
+    (void)snprintf(out, capacity, "%.*s", at != NULL ? (int)strcspn(at, ",") : 0,
+                   at != NULL ? at : "");
 }
 
 static bool find_node(void *arg, const struct journal_generation *row)
@@ -159,15 +160,15 @@ static bool send_piece(struct api_stream *stream)
         const char *from = logs->piece.data + logs->sent;
         size_t left = logs->piece.size - logs->sent;
         const char *end = memchr(from, '\n', left);
-        size_t size = end ? (size_t)(end - from) : left;
-        logs->sent += size + (end ? 1 : 0);
-        bool whole = cursor->rest.size == 0 && end;
+        size_t size = end != NULL ? (size_t)(end - from) : left;
+        logs->sent += size + (end != NULL ? 1 : 0);
+        bool whole = cursor->rest.size == 0 && end != NULL;
         if (!whole && buf_append(&cursor->rest, from, size) != ST_OK) {
             send_line(stream, rank, cursor->rest.data, cursor->rest.size); /* a very long one */
             buf_clear(&cursor->rest);
             whole = end != NULL;
         }
-        if (!end)
+        if (end == NULL)
             continue;
         if (whole) {
             send_line(stream, rank, from, size);
@@ -198,9 +199,9 @@ static void send_rests(struct api_stream *stream)
 
 void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk)
 {
-    for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
+    for (struct api_stream *stream = api->streams; stream != NULL; stream = stream->next) {
         struct api_logs *logs = stream->kind == API_LOGS ? stream->logs : NULL;
-        if (stream->over || !logs || logs->request != chunk->id || chunk->id == 0)
+        if (stream->over || logs == NULL || logs->request != chunk->id || chunk->id == 0)
             continue;
         struct api_cursor *cursor = &logs->cursors[logs->at];
         logs->request = 0;
@@ -317,14 +318,14 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct coord_j
 
 bool api_logs_go_on(const struct api_stream *stream, int64_t now)
 {
-    return stream->logs && stream->logs->request == 0 && stream->at <= now;
+    return stream->logs != NULL && stream->logs->request == 0 && stream->at <= now;
 }
 
 void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
     struct api_logs *logs = stream->logs;
-    struct coord_job *job = logs ? api_stream_job(api, stream) : NULL;
-    if (!job)
+    struct coord_job *job = logs != NULL ? api_stream_job(api, stream) : NULL;
+    if (job == NULL)
         return;
     if (logs->generation == 0 && job->m.generation > 0)
         rewind_to(logs, 1);

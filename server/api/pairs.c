@@ -20,11 +20,12 @@ static void send_summary(struct api *api, struct rpc_call *call, bool of_all)
     update.pairs = pairs->total;
     update.ring = pairs->ring;
     update.left_out = left_out;
-    const size_t count =
-        of_all && nodes && texts && left_out ? coord_nodes(api->coord, nodes, LIMIT_NODES) : 0;
+    const size_t count = of_all && nodes != NULL && texts != NULL && left_out != NULL
+                             ? coord_nodes(api->coord, nodes, LIMIT_NODES)
+                             : 0;
     for (size_t i = 0; i < count; i++) {
         const char *hinder = coord_pairs_hinder(api->coord, nodes[i]);
-        if (!hinder)
+        if (hinder == NULL)
             continue;
         reason_set(&texts[i], "%.100s: %s", nodes[i]->name, hinder);
         left_out[update.n_left_out++] = texts[i].text;
@@ -43,7 +44,7 @@ void api_check_paths(Cairn__V1__Control_Service *service, const Cairn__V1__Check
         return;
     }
     struct api_stream *stream = api_stream_new(api, call, API_PAIRS, "");
-    if (!stream)
+    if (stream == NULL)
         return;
     const enum status st = coord_pairs_begin(api->coord, (const char *const *)in->nodes,
                                              in->n_nodes, in->all, &reason);

@@ -40,11 +40,11 @@ static bool add_packed(void *arg, uint64_t step, const void *data, size_t size)
 static enum status load(struct rows_page *rows, struct journal *journal, const char *job,
                         uint64_t from_step)
 {
-    if (!rows->list) {
+    if (rows->list == NULL) {
         rows->list = calloc(ROWS_PAGE, sizeof(*rows->list));
         buf_init(&rows->bytes, ROWS_BYTES + (size_t)LIMIT_MESSAGE_BYTES);
     }
-    if (!rows->list)
+    if (rows->list == NULL)
         return ST_NO_MEMORY;
     buf_clear(&rows->bytes);
     rows->count = 0;
@@ -96,7 +96,7 @@ void rows_read_ahead(struct rows_page *rows, struct journal *journal)
 
 void rows_release(struct rows_page *rows)
 {
-    if (rows->list)
+    if (rows->list != NULL)
         buf_release(&rows->bytes);
     free(rows->list);
     *rows = (struct rows_page){ .list = NULL };

@@ -11,7 +11,7 @@ void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobReq
 {
     struct api *api = ((struct api_service_control *)service)->api;
     struct coord_job *job = api_job_to_change(api, call, in->job);
-    if (!job)
+    if (job == NULL)
         return;
     auto_buf struct buf errors;
     buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
@@ -61,13 +61,14 @@ void api_remove_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
         return;
     }
     struct coord_job *job = api_job(api, call, in->job);
-    if (!job)
+    if (job == NULL)
         return;
     struct reason reason = { "" };
     Cairn__V1__Job *out = render_job(api->coord, job, RENDER_CKPTS);
     (void)snprintf(what, sizeof(what), REMOVED "%s", job->id);
     access_actor(call, false, actor);
-    const enum status st = out ? coord_remove_ended(api->coord, job, actor, &reason) : ST_NO_MEMORY;
+    const enum status st =
+        out != NULL ? coord_remove_ended(api->coord, job, actor, &reason) : ST_NO_MEMORY;
     if (st == ST_OK) {
         coord_remember(api->coord, in->idempotency_key, what);
         reply(out, call);

@@ -21,7 +21,7 @@ static bool add_row(void *arg, uint64_t step, const void *data, size_t size)
 {
     struct row_batch *rows = arg;
     Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
-    if (row)
+    if (row != NULL)
         rows->list[rows->count++] = row;
     rows->next_step = step + 1;
     return rows->count < WATCH_ROWS_MAX;
@@ -39,7 +39,7 @@ static struct row_batch *load_rows(struct api *api, const char *job, uint64_t fr
                                    uint32_t count_max)
 {
     struct row_batch *rows = calloc(1, sizeof(*rows));
-    if (!rows)
+    if (rows == NULL)
         return NULL;
     rows->next_step = from;
     struct journal *journal = coord_options(api->coord)->journal;
@@ -54,7 +54,7 @@ static struct row_batch *load_rows(struct api *api, const char *job, uint64_t fr
 void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
     struct coord_job *job = api_stream_job(api, stream);
-    if (!job || (stream->watch.begun && job->version == stream->watch.version))
+    if (job == NULL || (stream->watch.begun && job->version == stream->watch.version))
         return;
     if (rpc_call_queued(stream->call) > 4) {
         stream->at = now + API_UPDATE_MS;
@@ -67,7 +67,7 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
     Cairn__V1__JobUpdate update = CAIRN__V1__JOB_UPDATE__INIT;
     struct row_batch *rows = load_rows(api, job->id, stream->watch.next_step, WATCH_ROWS_MAX);
     update.job = render_job(api->coord, job, RENDER_CKPTS);
-    if (!rows || !update.job) {
+    if (rows == NULL || update.job == NULL) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
     } else {
         update.rows = rows->list;
@@ -81,7 +81,7 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
             rpc_call_finish(stream->call, RPC_OK, NULL);
     }
     cairn__v1__job__free_unpacked(update.job, NULL);
-    if (rows)
+    if (rows != NULL)
         free_rows(rows);
 }
 
@@ -90,8 +90,9 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
 void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
     struct coord_job *job = api_stream_job(api, stream);
-    if (!job || (stream->metrics.caught_up && job->rows_version == stream->metrics.rows_version &&
-                 !fsm_state_final(job->m.state)))
+    if (job == NULL ||
+        (stream->metrics.caught_up && job->rows_version == stream->metrics.rows_version &&
+         !fsm_state_final(job->m.state)))
         return;
     uint32_t queued = rpc_call_queued(stream->call);
     if (queued >= API_QUEUE_MAX) {
@@ -100,7 +101,7 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
     }
     uint32_t room = API_QUEUE_MAX - queued;
     struct row_batch *rows = load_rows(api, job->id, stream->metrics.next_step, room);
-    if (!rows) {
+    if (rows == NULL) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
         return;
     }
@@ -134,7 +135,7 @@ void api_save_pump(struct api *api, struct api_stream *stream)
 {
     struct coord_job *job = api_stream_job(api, stream);
     struct reason hint;
-    if (!job)
+    if (job == NULL)
         return;
     switch (fsm_save_outcome(&job->m, &stream->save)) {
     case FSM_OUTCOME_OPEN:
@@ -161,10 +162,10 @@ void api_check_pump(struct api *api, struct api_stream *stream)
 {
     struct coord_job *job = api_stream_job(api, stream);
     const struct fsm_ckpt *ckpt =
-        job ? fsm_find_ckpt(&job->m, stream->check.step, stream->check.generation) : NULL;
-    if (!job)
+        job != NULL ? fsm_find_ckpt(&job->m, stream->check.step, stream->check.generation) : NULL;
+    if (job == NULL)
         return;
-    if (!ckpt || ckpt->state == FSM_CKPT_REMOVING) {
+    if (ckpt == NULL || ckpt->state == FSM_CKPT_REMOVING) {
         api_refuse(stream->call, RPC_NOT_FOUND, "the checkpoint of step %llu was removed meanwhile",
                    (unsigned long long)stream->check.step);
         stream->at = INT64_MAX;
@@ -188,11 +189,11 @@ void api_check_pump(struct api *api, struct api_stream *stream)
 void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms)
 {
     struct api_stream *stream = api_stream_new(api, call, API_DRAIN, "");
-    if (!stream)
+    if (stream == NULL)
         return;
     size_t count = coord_jobs(api->coord, NULL, 0);
     struct coord_job **jobs = calloc(count ? count : 1, sizeof(void *));
-    if (!jobs) {
+    if (jobs == NULL) {
         api_refuse(call, RPC_INTERNAL, "no memory");
         return;
     }
@@ -215,10 +216,10 @@ static void drain_reply(struct api *api, struct api_stream *stream)
     reply.saved = coord_drain_saved(api->coord);
     size_t count = coord_jobs(api->coord, NULL, 0);
     struct coord_job **jobs = calloc(count ? count : 1, sizeof(void *));
-    if (jobs)
+    if (jobs != NULL)
         (void)coord_jobs(api->coord, jobs, count);
     uint32_t left = 0;
-    for (size_t i = 0; jobs && i < count; i++) {
+    for (size_t i = 0; jobs != NULL && i < count; i++) {
         for (uint32_t r = 0; r < jobs[i]->m.count; r++)
             left += fsm_alive_rank(&jobs[i]->m, r);
     }

@@ -68,9 +68,9 @@ static json_t *text_of(const char *text)
     char copy[TEXT_MAX + 1];
     (void)snprintf(copy, sizeof(copy), "%s", text);
     json_t *value = json_string(copy);
-    for (char *c = copy; !value && *c != '\0'; c++)
+    for (char *c = copy; value == NULL && *c != '\0'; c++)
         *c = (char)((unsigned char)*c > 126 ? '?' : *c);
-    return value ? value : json_string(copy);
+    return value != NULL ? value : json_string(copy);
 }
 
 static json_t *time_text(void)
@@ -79,7 +79,7 @@ static json_t *time_text(void)
     const time_t seconds = (time_t)(ms / 1000);
     struct tm utc;
     char date[32] = "", text[48];
-    if (gmtime_r(&seconds, &utc))
+    if (gmtime_r(&seconds, &utc) != NULL)
         (void)strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &utc);
     (void)snprintf(text, sizeof(text), "%s.%03dZ", date, (int)(ms % 1000));
     return json_string(text);
@@ -95,7 +95,7 @@ static char *line_of(const struct auditlog_call *call)
     rc |= json_object_set_new(object, "method", text_of(call->method));
     rc |= json_object_set_new(object, "about", text_of(call->about));
     rc |= json_object_set_new(object, "code", text_of(call->code));
-    if (call->why)
+    if (call->why != NULL)
         rc |= json_object_set_new(object, "why", text_of(call->why));
     char *text = rc == 0 ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     json_decref(object);
@@ -106,7 +106,7 @@ static char *line_of(const struct auditlog_call *call)
 static void put_line(struct auditlog *auditlog, const char *line)
 {
     const size_t size = auditlog->lines.size;
-    enum status st = line ? buf_append_text(&auditlog->lines, line) : ST_NO_MEMORY;
+    enum status st = line != NULL ? buf_append_text(&auditlog->lines, line) : ST_NO_MEMORY;
     if (st == ST_OK)
         st = buf_append_text(&auditlog->lines, "\n");
     if (st == ST_OK) {
@@ -129,7 +129,7 @@ static void tell_more(struct auditlog *auditlog, struct source *source, uint32_t
     if (source->count > most) {
         json_t *object = json_pack("{s:o,s:o,s:I}", "time", time_text(), "of", text_of(source->key),
                                    "more", (json_int_t)(source->count - most));
-        char *line = object ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+        char *line = object != NULL ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
         put_line(auditlog, line);
         free(line);
         json_decref(object);
@@ -140,7 +140,7 @@ static void tell_more(struct auditlog *auditlog, struct source *source, uint32_t
 /* Under the mutex. Those whose hour is over, or, at the end, all. */
 static void tell_sources(struct auditlog *auditlog, int64_t now, bool all)
 {
-    const uint32_t most = auditlog->refused ? AUDITLOG_EACH_CALLS : AUDITLOG_EACH;
+    const uint32_t most = auditlog->refused != NULL ? AUDITLOG_EACH_CALLS : AUDITLOG_EACH;
     for (size_t i = 0; i < AUDITLOG_SOURCES; i++) {
         if (all || now - auditlog->sources[i].since_ms >= AUDITLOG_EACH_MS)
             tell_more(auditlog, &auditlog->sources[i], most);
@@ -150,17 +150,17 @@ static void tell_sources(struct auditlog *auditlog, int64_t now, bool all)
 /* Under the mutex. Is this one of the first of an hour? */
 static bool is_early(struct auditlog *auditlog, const char *key, int64_t now)
 {
-    const uint32_t most = auditlog->refused ? AUDITLOG_EACH_CALLS : AUDITLOG_EACH;
+    const uint32_t most = auditlog->refused != NULL ? AUDITLOG_EACH_CALLS : AUDITLOG_EACH;
     struct source *at = NULL, *oldest = &auditlog->sources[0];
     tell_sources(auditlog, now, false);
-    for (size_t i = 0; i < AUDITLOG_SOURCES && !at; i++) {
+    for (size_t i = 0; i < AUDITLOG_SOURCES && at == NULL; i++) {
         struct source *source = &auditlog->sources[i];
         if (source->count > 0 && strcmp(source->key, key) == 0)
             at = source;
         if (source->count == 0 || (oldest->count > 0 && source->since_ms < oldest->since_ms))
             oldest = source;
     }
-    if (!at) {
+    if (at == NULL) {
         at = oldest;
         tell_more(auditlog, at, most);
         *at = (struct source){ .since_ms = now };
@@ -175,7 +175,7 @@ static void key_of(const struct auditlog_call *call, char out[SOURCE_BYTES])
 {
     const char *end =
         strncmp(call->peer, "unix:", 5) == 0 ? strchr(call->peer, ',') : strrchr(call->peer, ':');
-    const int size = end ? (int)(end - call->peer) : (int)strlen(call->peer);
+    const int size = end != NULL ? (int)(end - call->peer) : (int)strlen(call->peer);
     (void)snprintf(out, SOURCE_BYTES, "%.*s %.80s", size < 70 ? size : 70, call->peer, call->actor);
 }
 
@@ -194,7 +194,7 @@ static bool take(uint32_t *count, int64_t *since_ms, uint32_t most, int64_t ms, 
 void auditlog_note(struct auditlog *auditlog, const struct auditlog_call *call)
 {
     char key[SOURCE_BYTES];
-    if (!auditlog)
+    if (auditlog == NULL)
         return;
     char *line = line_of(call);
     key_of(call, key);
@@ -218,7 +218,7 @@ static bool may_log(struct auditlog *auditlog, int64_t now, uint64_t *out_unlogg
 void auditlog_refusal(struct auditlog *auditlog, const struct auditlog_call *call)
 {
     char key[SOURCE_BYTES], more[64] = "";
-    if (!auditlog)
+    if (auditlog == NULL)
         return;
     struct auditlog *to = auditlog->refused;
     const int64_t now = now_ms();
@@ -351,8 +351,8 @@ static void tell_lost(struct auditlog *auditlog, struct buf *out)
         return;
     json_t *object =
         json_pack("{s:o,s:I}", "time", time_text(), "lost", (json_int_t)auditlog->lost);
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-    if (text && buf_printf(out, "%s\n", text) == ST_OK)
+    char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    if (text != NULL && buf_printf(out, "%s\n", text) == ST_OK)
         auditlog->lost = 0;
     free(text);
     json_decref(object);
@@ -412,7 +412,7 @@ static enum status open_one(const struct auditlog_options *options, const char *
                             struct auditlog **out)
 {
     struct auditlog *auditlog = calloc(1, sizeof(*auditlog));
-    if (!auditlog)
+    if (auditlog == NULL)
         return ST_NO_MEMORY;
     auditlog->log = *options->log;
     (void)snprintf(auditlog->path, sizeof(auditlog->path), "%s", path);
@@ -447,7 +447,7 @@ enum status auditlog_open(const struct auditlog_options *options, struct auditlo
 
 void auditlog_close(struct auditlog *auditlog)
 {
-    if (!auditlog)
+    if (auditlog == NULL)
         return;
     auditlog_close(auditlog->refused);
     const int64_t until_ns = clock_mono_ns() + INT64_C(1000000) * AUDITLOG_CLOSE_MS;

@@ -9,7 +9,7 @@
 static json_t *text_value(const char *text)
 {
     json_t *value = json_string(text);
-    if (value)
+    if (value != NULL)
         return value;
     char clean[LIMIT_REASON];
     size_t size = strnlen(text, sizeof(clean) - 1);
@@ -77,7 +77,7 @@ static bool field_set(void *object, const struct json_field *field, const json_t
         return false; /* nothing is read back that would have to be a bit-exact real */
     case FIELD_TEXT: {
         const char *text = json_string_value(value);
-        if (!text || strlen(text) >= field->size)
+        if (text == NULL || strlen(text) >= field->size)
             return false;
         memcpy(at, text, strlen(text) + 1);
         return true;
@@ -89,7 +89,7 @@ static bool field_set(void *object, const struct json_field *field, const json_t
 json_t *fields_encode(const void *object, const struct json_field *fields, size_t count)
 {
     json_t *out = json_object();
-    for (size_t i = 0; out && i < count; i++) {
+    for (size_t i = 0; out != NULL && i < count; i++) {
         if (json_object_set_new(out, fields[i].name, field_get(object, &fields[i])) != 0) {
             json_decref(out);
             out = NULL;
@@ -104,7 +104,7 @@ bool fields_decode(const json_t *in, void *object, const struct json_field *fiel
         return false;
     for (size_t i = 0; i < count; i++) {
         const json_t *value = json_object_get(in, fields[i].name);
-        if (value && !field_set(object, &fields[i], value))
+        if (value != NULL && !field_set(object, &fields[i], value))
             return false;
     }
     return true;

@@ -18,7 +18,7 @@ enum status ordered_reserve(struct ordered *ordered, size_t capacity)
     if (capacity < 2 * ordered->capacity)
         capacity = 2 * ordered->capacity;
     struct ordered_entry *more = realloc(ordered->list, capacity * sizeof(*more));
-    if (!more)
+    if (more == NULL)
         return ST_NO_MEMORY;
     ordered->list = more;
     ordered->capacity = capacity;
@@ -58,7 +58,7 @@ void ordered_keep(struct ordered *ordered, int64_t key, void *value)
         ordered->count++;
     }
     ordered->list[at] = (struct ordered_entry){ .key = key, .value = value };
-    if (value)
+    if (value != NULL)
         return;
     ordered->count--;
     memmove(&ordered->list[at], &ordered->list[at + 1], (ordered->count - at) * size);

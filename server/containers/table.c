@@ -21,7 +21,7 @@ static size_t home_of(const char *key, size_t capacity)
 static size_t place_of(const struct table *table, const char *key)
 {
     size_t at = home_of(key, table->capacity);
-    while (table->entries[at].key && strcmp(table->entries[at].key, key) != 0)
+    while (table->entries[at].key != NULL && strcmp(table->entries[at].key, key) != 0)
         at = (at + 1) & (table->capacity - 1);
     return at;
 }
@@ -41,10 +41,10 @@ enum status table_reserve(struct table *table, size_t count)
         return ST_OK;
     struct table more = { .capacity = capacity, .count = table->count };
     more.entries = calloc(capacity, sizeof(*more.entries));
-    if (!more.entries)
+    if (more.entries == NULL)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < table->capacity; i++) {
-        if (table->entries[i].key)
+        if (table->entries[i].key != NULL)
             more.entries[place_of(&more, table->entries[i].key)] = table->entries[i];
     }
     free(table->entries);
@@ -75,11 +75,11 @@ void table_remove(struct table *table, const char *key)
     if (table->capacity == 0)
         return;
     size_t hole = place_of(table, key), mask = table->capacity - 1;
-    if (!table->entries[hole].key)
+    if (table->entries[hole].key == NULL)
         return;
     CHECK(table->count > 0);
     table->count--;
-    for (size_t at = (hole + 1) & mask; table->entries[at].key; at = (at + 1) & mask) {
+    for (size_t at = (hole + 1) & mask; table->entries[at].key != NULL; at = (at + 1) & mask) {
         size_t home = home_of(table->entries[at].key, table->capacity);
         if (((at - home) & mask) < ((at - hole) & mask))
             continue; /* it is not farther from home than the hole is from it */

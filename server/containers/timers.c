@@ -17,7 +17,7 @@ enum status timers_reserve(struct timers *timers, size_t capacity)
     if (capacity < 2 * timers->capacity)
         capacity = 2 * timers->capacity;
     struct timer **more = realloc(timers->list, capacity * sizeof(void *));
-    if (!more)
+    if (more == NULL)
         return ST_NO_MEMORY;
     timers->list = more;
     timers->capacity = capacity;

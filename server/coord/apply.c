@@ -68,7 +68,7 @@ void coord_mark_dirty(struct coord *coord, struct coord_job *job)
 
 void coord_forget_dirty(struct coord *coord, struct coord_job *job)
 {
-    for (struct coord_job **at = &coord->dirty; *at; at = &(*at)->dirty_next) {
+    for (struct coord_job **at = &coord->dirty; *at != NULL; at = &(*at)->dirty_next) {
         if (*at != job)
             continue;
         *at = job->dirty_next;
@@ -79,8 +79,8 @@ void coord_forget_dirty(struct coord *coord, struct coord_job *job)
 
 static enum status record_dirty(struct coord *coord)
 {
-    enum status st = coord->dirty ? coord_begin(coord) : ST_OK;
-    for (struct coord_job *job = coord->dirty; job && st == ST_OK; job = job->dirty_next) {
+    enum status st = coord->dirty != NULL ? coord_begin(coord) : ST_OK;
+    for (struct coord_job *job = coord->dirty; job != NULL && st == ST_OK; job = job->dirty_next) {
         st = coord_record_state(coord, job);
         if (st == ST_OK) /* with a save the rows of its step, too: they decide which one is best */
             st = coord_record_rows(coord, job);
@@ -90,9 +90,9 @@ static enum status record_dirty(struct coord *coord)
 
 static void fault_points(struct coord *coord, const char *any, const char *deciding)
 {
-    for (const struct coord_job *job = coord->dirty; job; job = job->dirty_next) {
+    for (const struct coord_job *job = coord->dirty; job != NULL; job = job->dirty_next) {
         fault_context(-1, job->m.generation, (int64_t)fsm_step_now(&job->m));
-        if (any)
+        if (any != NULL)
             fault_point(any);
         if (job->deciding)
             fault_point(deciding);
@@ -107,7 +107,7 @@ enum status coord_write(struct coord *coord)
     enum status st = record_dirty(coord);
     if (coord->begun && st == ST_OK) {
         fault_points(coord, "coordinator.journal", "commit.record");
-        if (!coord->dirty && coord->outbox.count > 0) /* somebody waits for it */
+        if (coord->dirty == NULL && coord->outbox.count > 0) /* somebody waits for it */
             fault_point("coordinator.journal");
         st = journal_commit(coord->options.journal);
     }
@@ -119,7 +119,7 @@ enum status coord_write(struct coord *coord)
     coord->begun_at = 0;
     coord->turns = 0;
     fault_points(coord, NULL, "commit.recorded");
-    while (coord->dirty) {
+    while (coord->dirty != NULL) {
         struct coord_job *job = coord->dirty;
         coord->dirty = job->dirty_next;
         job->dirty = job->deciding = false;
@@ -203,7 +203,8 @@ static void send_about_save(struct coord *coord, struct coord_job *job,
     }
     const struct fsm_save *save = fsm_find_save(&job->m, act->step, act->generation);
     for (uint32_t i = 0; i < job->m.size; i++) {
-        bool begun = save && (job->m.ranks[i].save_flags[save - job->m.saves] & FSM_RANK_BEGUN);
+        bool begun =
+            save != NULL && (job->m.ranks[i].save_flags[save - job->m.saves] & FSM_RANK_BEGUN);
         if (act->kind != FSM_ACT_SEND_FOLDER || begun) /* the folder is for who began it */
             send_about_save_to(coord, job, i, act);
     }
@@ -287,7 +288,7 @@ static void perform_action(struct coord *coord, struct coord_job *job, const str
 static uint64_t agent_of(void *arg, const char *name)
 {
     const struct coord_node *node = coord_node_at(arg, name);
-    return node ? node->agent : 0;
+    return node != NULL ? node->agent : 0;
 }
 
 static void carry_out(struct coord *coord, struct coord_job *job, const struct fsm_event *event)
@@ -323,7 +324,7 @@ static enum status kill_unreadable(struct coord *coord, struct coord_job *job,
     coord_job_moved(coord, job);
     for (size_t i = 0; i < coord->node_count && coord->failed == ST_OK; i++) {
         struct coord_conn *conn = coord->nodes[i]->conn;
-        if (!conn)
+        if (conn == NULL)
             continue;
         coord->nodes[i]->conn = NULL;
         coord_node_moved(coord, coord->nodes[i]);

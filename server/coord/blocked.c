@@ -27,7 +27,7 @@ void coord_reason(const struct coord *coord, const struct coord_job *job, struct
         reason_set(out, "%s", job->unreadable);
     } else if (wants && coord->draining_until != 0) {
         reason_set(out, "the coordinator is going down; the job goes on when it is up again");
-    } else if (other) {
+    } else if (other != NULL) {
         reason_set(out, "waits behind %s (%s), which %s", other->name, other->id,
                    other->m.state == FSM_QUEUED ? "was submitted before" : "is under way");
     } else if (!job->m.reason[0] && !fsm_state_final(job->m.state) && coord->full) {
@@ -44,12 +44,12 @@ static void set_path(const struct coord *coord, const struct coord_job *job,
                      struct fsm_blocked *out)
 {
     const struct netpath *open = NULL;
-    for (size_t i = 0; i < coord->netpaths.count && !open; i++) {
+    for (size_t i = 0; i < coord->netpaths.count && open == NULL; i++) {
         const struct netpath *path = &coord->netpaths.list[i];
         if (!path->cut && coord_has_node(job, path->node[0]) && coord_has_node(job, path->node[1]))
             open = path;
     }
-    CHECK(open);
+    CHECK(open != NULL);
     out->by = FSM_BLOCK_PATH;
     (void)snprintf(out->text, sizeof(out->text),
                    "the network path between node %s and node %s is under test", open->node[0],
@@ -60,7 +60,7 @@ void coord_blocked(const struct coord *coord, const struct coord_job *job, struc
 {
     struct reason why;
     *out = (struct fsm_blocked){ .by = FSM_BLOCK_NONE };
-    if (!coord)
+    if (coord == NULL)
         return; /* the job ended, and was read from the journal */
     out->by = FSM_BLOCK_UNREADABLE;
     if (!coord_is_unreadable(job))
@@ -70,7 +70,7 @@ void coord_blocked(const struct coord *coord, const struct coord_job *job, struc
     const bool wants = out->by == FSM_BLOCK_SLOTS;
     if (wants && coord->draining_until != 0) {
         out->by = FSM_BLOCK_DRAINING;
-    } else if (wants && ordered_get(&coord->queue, job->behind)) {
+    } else if (wants && ordered_get(&coord->queue, job->behind) != NULL) {
         out->by = FSM_BLOCK_QUEUE;
     } else if (wants && coord_netpaths_open(coord, job)) {
         set_path(coord, job, out);

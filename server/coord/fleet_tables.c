@@ -19,11 +19,11 @@ struct coord_node *coord_node_make(struct coord *coord, const char *name)
         timers_reserve(&coord->node_timers, coord->node_count + 1) != ST_OK)
         return NULL;
     struct coord_node **more = realloc(coord->nodes, (coord->node_count + 1) * sizeof(void *));
-    if (!more)
+    if (more == NULL)
         return NULL;
     coord->nodes = more;
     struct coord_node *node = calloc(1, sizeof(*node));
-    if (!node)
+    if (node == NULL)
         return NULL;
     (void)snprintf(node->name, sizeof(node->name), "%s", name);
     if (table_put(&coord->nodes_by_name, node->name, node) != ST_OK) {
@@ -47,7 +47,7 @@ static void free_node(struct coord_node *node)
  * is known. */
 static bool may_go(const struct coord *coord, const struct coord_node *node)
 {
-    if (node->conn || node->ranks || node->drains || node->accused[0])
+    if (node->conn != NULL || node->ranks != NULL || node->drains || node->accused[0])
         return false;
     return !node->known || node->stay == COORD_LEFT ||
            (node->silent && coord_node_unheard_ms(coord, node) >= COORD_AWAY_MS);
@@ -62,8 +62,10 @@ static bool drop_one(struct coord *coord)
         const struct coord_node *other = best < coord->node_count ? coord->nodes[best] : NULL;
         if (!may_go(coord, node))
             continue;
-        const bool blamed = node->record.count > 0, other_blamed = other && other->record.count > 0;
-        if (!other || (blamed == other_blamed ? node->heard_at < other->heard_at : other_blamed))
+        const bool blamed = node->record.count > 0,
+                   other_blamed = other != NULL && other->record.count > 0;
+        if (other == NULL ||
+            (blamed == other_blamed ? node->heard_at < other->heard_at : other_blamed))
             best = i;
     }
     if (best == coord->node_count)
@@ -83,7 +85,7 @@ static bool drop_one(struct coord *coord)
 struct coord_node *coord_node_admit(struct coord *coord, const char *name)
 {
     struct coord_node *node = coord_node_at(coord, name);
-    if (node || (coord->node_count >= LIMIT_NODES && !drop_one(coord)))
+    if (node != NULL || (coord->node_count >= LIMIT_NODES && !drop_one(coord)))
         return node;
     return coord_node_make(coord, name);
 }
@@ -114,7 +116,7 @@ bool coord_node_cut_off(const struct coord_node *node)
  * opens another one in its turn. */
 static int64_t node_spread_ms(const struct coord *coord, const struct coord_node *node)
 {
-    return node->conn ? 0 : coord->spread_ms;
+    return node->conn != NULL ? 0 : coord->spread_ms;
 }
 
 int64_t coord_node_due(const struct coord *coord, const struct coord_node *node)
@@ -171,11 +173,11 @@ static struct coord_orphan *find_stray(const struct coord_node *node,
 void coord_orphan_add(struct coord *coord, struct coord_node *node,
                       const Cairn__V1__TrainerRef *ref, uint32_t slot, int64_t since)
 {
-    if (find_stray(node, ref) || node->stray_count >= COORD_ORPHANS_MAX)
+    if (find_stray(node, ref) != NULL || node->stray_count >= COORD_ORPHANS_MAX)
         return;
     struct coord_orphan *more =
         realloc(node->strays, ((size_t)node->stray_count + 1) * sizeof(*more));
-    if (!more) {
+    if (more == NULL) {
         coord_fail(coord, ST_NO_MEMORY, "holding a slot");
         return;
     }
@@ -192,7 +194,7 @@ void coord_orphan_gone(struct coord *coord, struct coord_node *node,
                        const Cairn__V1__TrainerRef *ref)
 {
     struct coord_orphan *stray = find_stray(node, ref);
-    if (!stray)
+    if (stray == NULL)
         return;
     LOG_INFO(coord->options.log, "node %s: slot %u is free: %s generation %u rank %u is gone",
              node->name, stray->slot, stray->job, stray->generation, stray->rank);
@@ -233,7 +235,7 @@ static void take_slot(struct coord_node *node, uint32_t slot)
 static void count_slots(struct coord_node *node)
 {
     node->slots_used = node->gpus_used = 0;
-    for (const struct coord_rank *rank = node->ranks; rank; rank = rank->next)
+    for (const struct coord_rank *rank = node->ranks; rank != NULL; rank = rank->next)
         take_slot(node, rank->slot);
     for (size_t i = 0; i < node->stray_count; i++)
         take_slot(node, node->strays[i].slot);
@@ -250,7 +252,7 @@ bool coord_node_count(struct coord *coord, struct coord_node *node)
     const size_t slots = (size_t)node->slots + node->gpu_count;
     free(node->used);
     node->used = calloc(slots ? slots : 1, sizeof(*node->used));
-    if (!node->used) {
+    if (node->used == NULL) {
         coord_fail(coord, ST_NO_MEMORY, "counting slots");
         return false;
     }
@@ -271,7 +273,7 @@ uint32_t coord_node_gpus_used(struct coord *coord, struct coord_node *node)
 
 bool coord_node_heard(const struct coord_node *node)
 {
-    for (const struct coord_rank *rank = node->ranks; rank; rank = rank->next) {
+    for (const struct coord_rank *rank = node->ranks; rank != NULL; rank = rank->next) {
         if (rank->job->m.ranks[coord_rank_number(rank)].session)
             return true;
     }
@@ -291,16 +293,16 @@ struct coord_rank **coord_ranks_of(struct coord *coord, const struct coord_node 
                                    size_t *out_count)
 {
     size_t count = 0;
-    for (const struct coord_rank *rank = node->ranks; rank; rank = rank->next)
+    for (const struct coord_rank *rank = node->ranks; rank != NULL; rank = rank->next)
         count++;
     *out_count = 0;
     struct coord_rank **list = count > 0 ? calloc(count, sizeof(void *)) : NULL;
-    if (!list) {
+    if (list == NULL) {
         if (count > 0)
             coord_fail(coord, ST_NO_MEMORY, "looking at a node");
         return NULL;
     }
-    for (struct coord_rank *rank = node->ranks; rank; rank = rank->next)
+    for (struct coord_rank *rank = node->ranks; rank != NULL; rank = rank->next)
         list[(*out_count)++] = rank;
     qsort(list, count, sizeof(void *), compare_ranks);
     return list;
@@ -322,16 +324,16 @@ struct withdrawal {
 int64_t coord_node_forgotten(struct coord *coord, const char *name)
 {
     const struct withdrawal *of = table_get(&coord->withdrawn, name);
-    return of ? of->time_s : 0;
+    return of != NULL ? of->time_s : 0;
 }
 
 size_t coord_drop_withdrawn(struct coord *coord, int64_t before_s)
 {
     size_t count = 0;
     struct withdrawal **old = calloc(coord->withdrawn.count + 1, sizeof(void *));
-    for (size_t i = 0; old && i < coord->withdrawn.capacity; i++) {
+    for (size_t i = 0; old != NULL && i < coord->withdrawn.capacity; i++) {
         struct withdrawal *one = coord->withdrawn.entries[i].value;
-        if (coord->withdrawn.entries[i].key && one->time_s < before_s)
+        if (coord->withdrawn.entries[i].key != NULL && one->time_s < before_s)
             old[count++] = one;
     }
     for (size_t i = 0; i < count; i++) {
@@ -345,12 +347,12 @@ size_t coord_drop_withdrawn(struct coord *coord, int64_t before_s)
 enum status coord_put_withdrawn(struct coord *coord, const char *name, int64_t time_s)
 {
     struct withdrawal *one = table_get(&coord->withdrawn, name);
-    if (one) {
+    if (one != NULL) {
         one->time_s = time_s;
         return ST_OK;
     }
     one = calloc(1, sizeof(*one));
-    if (!one)
+    if (one == NULL)
         return ST_NO_MEMORY;
     (void)snprintf(one->node, sizeof(one->node), "%s", name);
     one->time_s = time_s;
@@ -363,7 +365,7 @@ enum status coord_put_withdrawn(struct coord *coord, const char *name, int64_t t
 void coord_release_withdrawn(struct coord *coord)
 {
     for (size_t i = 0; i < coord->withdrawn.capacity; i++) {
-        if (coord->withdrawn.entries[i].key)
+        if (coord->withdrawn.entries[i].key != NULL)
             free(coord->withdrawn.entries[i].value);
     }
     table_release(&coord->withdrawn);

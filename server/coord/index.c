@@ -119,7 +119,7 @@ static enum status reserve_jobs(struct coord *coord)
         return st;
     size_t capacity = coord->job_capacity ? 2 * coord->job_capacity : 16;
     struct coord_job **more = realloc(coord->jobs, capacity * sizeof(void *));
-    if (!more)
+    if (more == NULL)
         return ST_NO_MEMORY;
     coord->jobs = more;
     coord->job_capacity = capacity;
@@ -154,14 +154,14 @@ struct coord_job *coord_loaded(struct coord *coord, const char *id)
 void coord_hold(struct coord *coord, const char *id)
 {
     struct coord_job *job = coord_job_at(coord, id);
-    if (job)
+    if (job != NULL)
         job->held++;
 }
 
 void coord_release(struct coord *coord, const char *id)
 {
     struct coord_job *job = coord_job_at(coord, id);
-    if (!job || job->held == 0)
+    if (job == NULL || job->held == 0)
         return;
     job->held--;
     coord->retire_needed = true;
@@ -190,11 +190,11 @@ int64_t coord_job_deadline(const struct coord_job *job)
 
 static void detach_from_node(struct coord_rank *rank)
 {
-    if (!rank->node)
+    if (rank->node == NULL)
         return;
     rank->node->counted = false;
     *rank->link = rank->next;
-    if (rank->next)
+    if (rank->next != NULL)
         rank->next->link = rank->link;
     rank->node = NULL;
 }
@@ -206,16 +206,16 @@ static void attach_to_node(struct coord *coord, struct coord_job *job, uint32_t 
     struct coord_rank *rank = &job->ranks[index];
     const struct fsm_rank *of = &job->m.ranks[index];
     struct coord_node *node = coord_node_at(coord, of->node);
-    if (!node)
+    if (node == NULL)
         node = coord_node_make(coord, of->node);
-    if (!node)
+    if (node == NULL)
         return; /* with LIMIT_NODES nodes no other one gets jobs */
     rank->node = node;
     rank->slot = of->slot;
     rank->job = job;
     rank->next = node->ranks;
     rank->link = &node->ranks;
-    if (rank->next)
+    if (rank->next != NULL)
         rank->next->link = &rank->next;
     node->ranks = rank;
     node->counted = false;
@@ -246,7 +246,7 @@ static void take_places(struct coord *coord, struct coord_job *job)
 static bool is_moved(const struct coord_rank *rank, const struct fsm *m, uint32_t index)
 {
     const struct fsm_rank *of = &m->ranks[index];
-    return rank->conn && (of->gone || rank->conn->number != of->number);
+    return rank->conn != NULL && (of->gone || rank->conn->number != of->number);
 }
 
 /* Ranks were renumbered: each connection is given to its worker's new rank. */
@@ -258,7 +258,7 @@ void coord_reattach_connections(struct coord *coord, struct coord_job *job)
     for (uint32_t i = 0; i < capacity; i++)
         moved = moved || is_moved(&job->ranks[i], m, i);
     struct coord_conn **conns = moved ? calloc(capacity, sizeof(void *)) : NULL;
-    if (!conns) {
+    if (conns == NULL) {
         if (moved)
             coord_fail(coord, ST_NO_MEMORY, "seating workers");
         return;
@@ -268,7 +268,7 @@ void coord_reattach_connections(struct coord *coord, struct coord_job *job)
         job->ranks[i].conn = NULL;
     }
     for (uint32_t i = 0; i < capacity; i++) {
-        if (!conns[i])
+        if (conns[i] == NULL)
             continue;
         const uint32_t at = fsm_find_number(m, conns[i]->number, m->count);
         if (at == FSM_ALL_RANKS) {
@@ -326,7 +326,7 @@ enum status coord_job_new(struct coord *coord, const struct journal_job *row, st
                           struct coord_job **out)
 {
     struct coord_job *job = calloc(1, sizeof(*job));
-    if (!job) {
+    if (job == NULL) {
         free(spec);
         return ST_NO_MEMORY;
     }
@@ -342,7 +342,8 @@ enum status coord_job_new(struct coord *coord, const struct journal_job *row, st
     job->ranks = calloc(capacity, sizeof(*job->ranks));
     job->recorded_ranks = calloc(capacity, sizeof(*job->recorded_ranks));
     job->layout = calloc(1, sizeof(*job->layout));
-    enum status st = job->job_file && job->pins && job->ranks && job->recorded_ranks && job->layout
+    enum status st = job->job_file != NULL && job->pins != NULL && job->ranks != NULL &&
+                             job->recorded_ranks != NULL && job->layout != NULL
                          ? ST_OK
                          : ST_NO_MEMORY;
     if (st == ST_OK) {
@@ -361,7 +362,7 @@ enum status coord_job_new(struct coord *coord, const struct journal_job *row, st
 
 void coord_forget_rendezvous(struct coord_job *job)
 {
-    while (job->rounds) {
+    while (job->rounds != NULL) {
         struct coord_rendezvous_round *round = job->rounds;
         job->rounds = round->next;
         for (uint32_t i = 0; i < round->size; i++)
@@ -372,7 +373,7 @@ void coord_forget_rendezvous(struct coord_job *job)
 
 void coord_job_free(struct coord_job *job)
 {
-    if (!job)
+    if (job == NULL)
         return;
     coord_forget_rendezvous(job);
     fsm_release(&job->m);
@@ -402,7 +403,7 @@ void coord_detach(struct coord_conn *conn)
 {
     struct coord_job *job = conn->job;
     conn->job = NULL;
-    if (!job)
+    if (job == NULL)
         return;
     if (job->metrics_from == conn)
         job->metrics_from = NULL;

@@ -77,7 +77,7 @@ void coord_node_left(struct coord *coord, struct coord_node *node)
             coord_event_of(coord, FSM_EV_MISSING, job->m.generation, coord_rank_number(ranks[i]));
         (void)coord_apply(coord, job, &event);
     }
-    if (conn) {
+    if (conn != NULL) {
         conn->node = NULL;
         coord_hang_up(coord, conn, RPC_OK, "");
     }
@@ -99,7 +99,7 @@ static void give_to_successor(struct coord *coord, struct coord_node *old)
     old->successor[0] = '\0';
     LOG_INFO(coord->options.log, "node %s: %s", old->name, why.text);
     (void)snprintf(old->why_leaves, sizeof(old->why_leaves), "%.120s", why.text);
-    if (!old->ranks) {
+    if (old->ranks == NULL) {
         coord_node_left(coord, old);
         return;
     }
@@ -114,7 +114,7 @@ void coord_node_renamed(struct coord *coord, const struct coord_node *node,
 {
     for (size_t i = 0; i < hello->n_formerly && i < COORD_FORMERLY_MAX; i++) {
         struct coord_node *old = coord_node_at(coord, hello->formerly[i]);
-        if (!old || old == node || !old->known || old->stay != COORD_STAYS ||
+        if (old == NULL || old == node || !old->known || old->stay != COORD_STAYS ||
             strcmp(old->host, node->host) != 0)
             continue;
         (void)snprintf(old->successor, sizeof(old->successor), "%s", node->name);
@@ -145,7 +145,7 @@ static size_t end_overdue(struct coord *coord, struct coord_node *node)
         if (ranks[i]->node != node || job->unreadable[0])
             continue; /* by what was said before; nothing is done with what can't be read */
         left++;
-        if (!node->conn)
+        if (node->conn == NULL)
             continue;
         coord_send_end(coord, job, coord_rank_number(ranks[i]));
         node->drain_over = true;
@@ -176,7 +176,7 @@ enum status coord_drain_node(struct coord *coord, const char *name, const char *
     struct coord_node *node = coord_node_at(coord, name);
     const int64_t wall = clock_wall_ms(coord->options.clock);
     const int64_t until_ms = deadline_ms == 0 ? 0 : wall + deadline_ms;
-    if (!node || !node->known)
+    if (node == NULL || !node->known)
         return ST_NOT_FOUND;
     coord_node_drain(coord, node, reason, deadline_ms == 0 ? 0 : coord_now(coord) + deadline_ms);
     enum status st = coord_begin(coord);
@@ -187,7 +187,7 @@ enum status coord_drain_node(struct coord *coord, const char *name, const char *
         return st;
     }
     struct reason why;
-    reason_set(&why, "node %s is drained, asked by %s%s%.100s", name, by ? by : "the user",
+    reason_set(&why, "node %s is drained, asked by %s%s%.100s", name, by != NULL ? by : "the user",
                reason[0] ? ": " : "", reason);
     LOG_INFO(coord->options.log, "%s", why.text);
     coord_apply_to_ranks(coord, node, FSM_EV_LEAVING, why.text);
@@ -213,7 +213,7 @@ void coord_drain_accused(struct coord *coord)
 enum status coord_undrain_node(struct coord *coord, const char *name, const char *by)
 {
     struct coord_node *node = coord_node_at(coord, name);
-    if (!node || !node->drains)
+    if (node == NULL || !node->drains)
         return ST_NOT_FOUND;
     node->drains = false;
     node->drain_until = 0;
@@ -227,7 +227,7 @@ enum status coord_undrain_node(struct coord *coord, const char *name, const char
         return st;
     }
     LOG_INFO(coord->options.log, "node %s is drained no more, asked by %s", name,
-             by ? by : "the user");
+             by != NULL ? by : "the user");
     coord->schedule_needed = true;
     coord_bound_group(coord);
     return coord->failed;

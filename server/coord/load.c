@@ -30,7 +30,7 @@ struct load {
 
 static void say_loading(const struct coord *coord)
 {
-    if (coord->options.loading)
+    if (coord->options.loading != NULL)
         coord->options.loading(coord->options.loading_arg);
 }
 
@@ -48,8 +48,9 @@ static enum status parse_spec(const char *id, const char *text, struct jobspec *
     struct jobspec *spec = calloc(1, sizeof(*spec));
     auto_buf struct buf errors;
     buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
-    enum status st =
-        spec ? jobspec_parse(text, strlen(text), id, "/", NULL, 0, spec, &errors) : ST_NO_MEMORY;
+    enum status st = spec != NULL
+                         ? jobspec_parse(text, strlen(text), id, "/", NULL, 0, spec, &errors)
+                         : ST_NO_MEMORY;
     if (st == ST_OK) {
         *out = spec;
         return ST_OK;
@@ -103,7 +104,7 @@ static enum status make_unread(struct coord *coord, const struct journal_job *ro
                                struct coord_job **out)
 {
     struct jobspec *spec = calloc(1, sizeof(*spec));
-    if (!spec)
+    if (spec == NULL)
         return ST_NO_MEMORY;
     spec->workers.count = (int64_t)ranks;
     return coord_job_new(coord, row, spec, out);
@@ -217,7 +218,7 @@ static bool load_metric(void *arg, uint64_t step, const void *data, size_t size)
 {
     struct coord_job *job = arg;
     Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
-    if (!row)
+    if (row == NULL)
         return true;
     coord_show_row(job, step, row);
     cairn__v1__metric_row__free_unpacked(row, NULL);
@@ -255,7 +256,7 @@ static void await_nodes(struct coord *coord, const struct coord_job *job)
         const struct fsm_rank *rank = &job->m.ranks[i];
         struct coord_node *node =
             fsm_holds_slot(&job->m, i) ? coord_node_at(coord, rank->node) : NULL;
-        if (!node)
+        if (node == NULL)
             continue;
         node->heard_at = coord->grace_until;
         coord_node_moved(coord, node);
@@ -330,10 +331,10 @@ bool coord_retire(struct coord *coord, size_t room)
         for (size_t i = 0; i < coord->job_count; i++) {
             struct coord_job *job = coord->jobs[i];
             count += job->ended != JOURNAL_LIVE;
-            if (may_go(job) && (!oldest || job->used < oldest->used))
+            if (may_go(job) && (oldest == NULL || job->used < oldest->used))
                 oldest = job;
         }
-        if (count + room <= max || !oldest)
+        if (count + room <= max || oldest == NULL)
             return count + room <= max;
         coord_drop_job(coord, oldest, "the job has ended");
     }
@@ -347,7 +348,7 @@ static enum status read_ended(struct coord *coord, const char *id, struct coord_
     if (st == ST_OK)
         st = load.status;
     struct coord_job *job = st == ST_OK ? coord_job_at(coord, id) : NULL;
-    if (!job)
+    if (job == NULL)
         return st == ST_OK ? ST_CORRUPT : st;
     st = load_rest(coord, job);
     if (st != ST_OK) {
@@ -385,7 +386,7 @@ enum status coord_bring(struct coord *coord, const char *id, struct coord_job **
 enum status coord_summarise(struct coord *coord, const char *id, struct buf *out)
 {
     struct coord_job *job;
-    CHECK(coord->options.summary && !coord_job_at(coord, id));
+    CHECK(coord->options.summary != NULL && coord_job_at(coord, id) == NULL);
     enum status st = read_ended(coord, id, &job);
     if (st != ST_OK)
         return st;
@@ -411,7 +412,7 @@ static void look_at_left(struct coord *coord)
     struct coord_job *job = NULL;
     coord->left_at = coord_now(coord) + COORD_LEFT_MS;
     enum status st = journal_next_left(coord->options.journal, &seq, id);
-    if (st == ST_OK && !coord_job_at(coord, id)) {
+    if (st == ST_OK && coord_job_at(coord, id) == NULL) {
         if (!coord_retire(coord, 1))
             return;
         st = coord_bring(coord, id, &job);
@@ -434,7 +435,7 @@ static enum status tell_tidied(struct coord *coord, const struct journal_tidied 
         LOG_INFO(coord->options.log, "%s is forgotten: the journal is as large as it may be",
                  done->id);
         coord->stored--;
-        if (job)
+        if (job != NULL)
             coord_drop_job(coord, job, "the job was forgotten");
         return ST_OK;
     }
@@ -443,7 +444,7 @@ static enum status tell_tidied(struct coord *coord, const struct journal_tidied 
                "may be; every few steps one is left",
                (long long)done->rows);
     LOG_INFO(coord->options.log, "%s: %s", done->id, reason.text);
-    if (job) {
+    if (job != NULL) {
         job->version++;
         job->rows_version++;
     }
@@ -485,9 +486,9 @@ static bool load_forgotten(void *arg, const char *name, int64_t time_s)
     struct coord *coord = load->coord;
     struct coord_node *node = coord_node_at(coord, name);
     load->status = coord_put_withdrawn(coord, name, time_s);
-    if (!node && coord->node_count < LIMIT_NODES)
+    if (node == NULL && coord->node_count < LIMIT_NODES)
         node = coord_node_make(coord, name);
-    if (node) {
+    if (node != NULL) {
         node->silent = true;
         coord_node_moved(coord, node);
     }
@@ -500,10 +501,10 @@ static bool load_drain(void *arg, const char *name, const char *reason, int64_t 
     struct coord *coord = load->coord;
     const int64_t left = until_ms - clock_wall_ms(coord->options.clock);
     struct coord_node *node = coord_node_at(coord, name);
-    if (!node)
+    if (node == NULL)
         node = coord_node_make(coord, name);
     const int64_t until = coord_now(coord) + (left > 0 ? left : 0);
-    if (node) {
+    if (node != NULL) {
         coord_node_drain(coord, node, reason, until_ms == 0 ? 0 : until);
     } else {
         load->status = ST_FULL;

@@ -116,14 +116,14 @@ static enum status keep_row(struct coord_job *job, const Cairn__V1__MetricRow *r
     if (rows->count == rows->capacity) {
         size_t capacity = rows->capacity ? 2 * rows->capacity : 64;
         struct coord_row *more = realloc(rows->list, capacity * sizeof(*more));
-        if (!more)
+        if (more == NULL)
             return ST_NO_MEMORY;
         rows->list = more;
         rows->capacity = capacity;
     }
     size_t size = cairn__v1__metric_row__get_packed_size(row);
     void *data = malloc(size ? size : 1);
-    if (!data)
+    if (data == NULL)
         return ST_NO_MEMORY;
     (void)cairn__v1__metric_row__pack(row, data);
     CHECK(rows->count < rows->capacity);
@@ -157,7 +157,7 @@ void coord_take_rows(struct coord *coord, struct coord_job *job, Cairn__V1__Metr
 /* Tells rank 0, once the group is journalled, that it may forget these rows. */
 static void acknowledge(struct coord *coord, struct coord_job *job, uint64_t through)
 {
-    if (!job->metrics_from || job->ranks[0].conn != job->metrics_from)
+    if (job->metrics_from == NULL || job->ranks[0].conn != job->metrics_from)
         return;
     Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;
     ack.through_step = through;
@@ -193,7 +193,7 @@ enum status coord_record_rows(struct coord *coord, struct coord_job *job)
         return ST_OK;
     }
     auto_free struct journal_metric *rows = calloc(job->rows.count, sizeof(*rows));
-    if (!rows)
+    if (rows == NULL)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < job->rows.count; i++) {
         const struct coord_row *row = &job->rows.list[i];

@@ -53,7 +53,7 @@ void coord_take_gpus(struct coord *coord, struct coord_node *node, Cairn__V1__Gp
         count = LIMIT_GPUS;
     if (count != node->gpu_count) {
         struct coord_gpu *more = calloc(count ? count : 1, sizeof(*more));
-        if (!more)
+        if (more == NULL)
             return; /* the next beat tells it again */
         free(node->gpus);
         node->gpus = more;
@@ -128,7 +128,7 @@ bool coord_node_drained(struct coord *coord, const struct coord_node *node)
 void coord_blame_node(struct coord *coord, struct coord_job *job, uint32_t rank)
 {
     struct coord_node *node = coord_node_at(coord, job->m.ranks[rank].node);
-    if (!node)
+    if (node == NULL)
         return;
     bool due = fleet_blame(&node->record, job->id, coord_now(coord));
     coord_node_moved(coord, node);
@@ -147,7 +147,7 @@ void coord_accuse_node(struct coord *coord, const struct coord_job *job,
                        const struct fsm_action *act)
 {
     struct coord_node *node = coord_node_at(coord, job->m.ranks[act->rank].node);
-    if (!node)
+    if (node == NULL)
         return;
     LOG_WARN(coord->options.log, "node %s computes wrongly: %.400s", node->name, act->message);
     if (!has_another(coord, node))
@@ -180,7 +180,7 @@ void coord_verdicts_tick(struct coord *coord, struct coord_node *node)
 static void suspect(struct coord *coord, const char *a, const char *b)
 {
     const struct coord_node *one = coord_node_at(coord, a), *other = coord_node_at(coord, b);
-    if (one && other && one->probe_port != 0 && other->probe_port != 0)
+    if (one != NULL && other != NULL && one->probe_port != 0 && other->probe_port != 0)
         netpaths_suspect(&coord->netpaths, a, b);
 }
 

@@ -20,7 +20,7 @@
 static struct coord_conn *agent_of(struct coord *coord, const char *node_name)
 {
     struct coord_node *node = coord_node_at(coord, node_name);
-    return node ? node->conn : NULL;
+    return node != NULL ? node->conn : NULL;
 }
 
 static Cairn__V1__TrainerRef ref_of(struct coord_job *job, uint32_t rank)
@@ -40,7 +40,7 @@ void coord_send_start(struct coord *coord, struct coord_job *job, uint32_t rank)
         return;
     }
     struct coord_conn *conn = agent_of(coord, job->m.ranks[rank].node);
-    if (!conn)
+    if (conn == NULL)
         return;
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
     Cairn__V1__StartTrainer start = CAIRN__V1__START_TRAINER__INIT;
@@ -70,7 +70,7 @@ void coord_send_end(struct coord *coord, struct coord_job *job, uint32_t rank)
 {
     struct coord_conn *conn = agent_of(coord, job->m.ranks[rank].node);
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
-    if (conn && !job->m.ranks[rank].gone)
+    if (conn != NULL && !job->m.ranks[rank].gone)
         coord_send_end_of(coord, conn, &ref);
 }
 
@@ -79,11 +79,11 @@ void coord_hold_slot(struct coord *coord, struct coord_job *job, uint32_t rank)
     const struct fsm_rank *of = &job->m.ranks[rank];
     struct coord_node *node = coord_node_at(coord, of->node);
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
-    if (!node)
+    if (node == NULL)
         return;
     const int64_t ended_at = job->m.ending.ended_at;
     coord_orphan_add(coord, node, &ref, of->slot, ended_at > 0 ? ended_at : coord_now(coord));
-    if (node->conn) /* the rank counts as gone, and FSM_ACT_END leaves it out */
+    if (node->conn != NULL) /* the rank counts as gone, and FSM_ACT_END leaves it out */
         coord_send_end_of(coord, node->conn, &ref);
 }
 
@@ -91,7 +91,7 @@ enum status coord_log_request(struct coord *coord, const char *node_name,
                               const Cairn__V1__LogRequest *request)
 {
     struct coord_conn *conn = agent_of(coord, node_name);
-    if (!conn)
+    if (conn == NULL)
         return ST_NOT_FOUND;
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_LOG;
@@ -146,7 +146,7 @@ static void send_forget(struct coord *coord, const struct coord_node *node, cons
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_FORGET;
     order.forget = &forget;
-    if (node->conn)
+    if (node->conn != NULL)
         coord_post(coord, node->conn, COORD_COMMIT_SOON, &order.base);
 }
 
@@ -177,7 +177,7 @@ void coord_check_copies(struct coord *coord, struct coord_node *node,
 {
     for (size_t i = 0; i < hello->n_copies; i++) {
         const struct coord_job *job = coord_job_at(coord, hello->copies[i]);
-        if (!job || (!coord_is_unreadable(job) && !needs_copies(job, node)))
+        if (job == NULL || (!coord_is_unreadable(job) && !needs_copies(job, node)))
             send_forget(coord, node, hello->copies[i]);
     }
 }
@@ -192,7 +192,7 @@ void coord_send_order(struct coord *coord, struct coord_job *job, uint32_t rank,
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = body;
     order.over = message; /* a union of pointers */
-    if (conn)
+    if (conn != NULL)
         coord_post(coord, conn, urgency, &order.base);
 }
 
@@ -229,7 +229,7 @@ void coord_send_regroup(struct coord *coord, struct coord_job *job, uint32_t ran
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_REGROUP;
     order.regroup = &regroup;
-    if (!conn)
+    if (conn == NULL)
         return;
     coord_post_point(coord, "coordinator.regroup", rank, job->m.generation, -1);
     coord_post(coord, conn, COORD_COMMIT_SOON, &order.base);
@@ -242,7 +242,7 @@ void coord_send_over(struct coord *coord, struct coord_job *job, uint32_t rank, 
     const uint32_t end = rank == FSM_ALL_RANKS ? job->m.size : rank + 1;
     for (uint32_t i = first; i < end; i++) {
         struct coord_conn *conn = job->ranks[i].conn;
-        if (!conn)
+        if (conn == NULL)
             continue;
         coord_detach(conn);
         coord_send_over_to(coord, conn, reason);
@@ -259,7 +259,7 @@ static const char *host_of(struct coord *coord, const struct coord_job *job, uin
     for (uint32_t i = 1; i < m->size && one; i++)
         one = strcmp(m->ranks[i].node, m->ranks[0].node) == 0;
     const struct coord_node *node = coord_node_at(coord, m->ranks[rank].node);
-    return one || !node || !node->host[0] ? "127.0.0.1" : node->host;
+    return one || node == NULL || !node->host[0] ? "127.0.0.1" : node->host;
 }
 
 static Cairn__V1__SaveAt save_at_of(uint64_t step, bool exit)
@@ -311,7 +311,7 @@ static enum status list_stages(const struct jobspec_layout *layout, struct place
         return ST_OK;
     out->stage_list = calloc(count, sizeof(*out->stage_list));
     out->stages = calloc(count, sizeof(*out->stages)); /* NOLINT(bugprone-sizeof-expression) */
-    if (!out->stage_list || !out->stages)
+    if (out->stage_list == NULL || out->stages == NULL)
         return ST_NO_MEMORY;
     for (uint32_t s = 0; s < count; s++) {
         out->stages[s] = &out->stage_list[s];
@@ -365,8 +365,8 @@ static enum status list_places(struct coord_job *job, struct places *out)
         .holders = calloc(fsm_memory_size(m), sizeof(*places.holders)),
         .sources = calloc(ranks, sizeof(*places.sources)),
     };
-    if (!places.nodes || !places.holders || !places.sources || !find_layout(job) ||
-        list_stages(job->layout, &places) != ST_OK) {
+    if (places.nodes == NULL || places.holders == NULL || places.sources == NULL ||
+        !find_layout(job) || list_stages(job->layout, &places) != ST_OK) {
         release_places(&places);
         return ST_NO_MEMORY;
     }
@@ -428,7 +428,8 @@ static void send_spare_plan(struct coord *coord, struct coord_job *job, uint32_t
     const struct fsm_ckpt *newest = fsm_newest(&job->m);
     char dir[LIMIT_PATH] = "";
     struct places places;
-    if (newest && coord_ckpt_dir(job, newest->step, newest->generation, dir, sizeof(dir)) != ST_OK)
+    if (newest != NULL &&
+        coord_ckpt_dir(job, newest->step, newest->generation, dir, sizeof(dir)) != ST_OK)
         return;
     if (list_places(job, &places) != ST_OK)
         return;
@@ -436,7 +437,7 @@ static void send_spare_plan(struct coord *coord, struct coord_job *job, uint32_t
     fill_plan(coord, job, &places, &plan);
     plan.spare = true;
     plan.restore = dir;
-    plan.restore_step = newest ? newest->step : 0;
+    plan.restore_step = newest != NULL ? newest->step : 0;
     plan.generation = job->m.ranks[rank].birth;
     plan.rank = job->m.size - 1;
     plan.host = (char *)host_of(coord, job, rank);
@@ -457,7 +458,8 @@ void coord_send_assignment(struct coord *coord, struct coord_job *job, uint32_t 
     if (m->restore.generation > 0 &&
         coord_ckpt_dir(job, m->restore.step, m->restore.generation, dir, sizeof(dir)) != ST_OK)
         return;
-    if (newest && coord_ckpt_dir(job, newest->step, newest->generation, dir, sizeof(dir)) != ST_OK)
+    if (newest != NULL &&
+        coord_ckpt_dir(job, newest->step, newest->generation, dir, sizeof(dir)) != ST_OK)
         return;
     struct places places;
     if (list_places(job, &places) != ST_OK)
@@ -473,7 +475,7 @@ void coord_send_assignment(struct coord *coord, struct coord_job *job, uint32_t 
     plan.restore = dir;
     plan.restore_step = m->restore.step;
     if (m->restore.live) /* what is in the store: saves of later steps are still to be made */
-        plan.restore_step = newest ? newest->step : 0;
+        plan.restore_step = newest != NULL ? newest->step : 0;
     plan.live = m->restore.live ? &live : NULL;
     plan.memory = m->restore.memory_generation > 0 ? &memory : NULL;
     plan.skip = m->numeric.skip;
@@ -524,7 +526,7 @@ void coord_send_folder(struct coord *coord, struct coord_job *job, uint32_t rank
 {
     char dir[LIMIT_PATH] = "", base_dir[LIMIT_PATH] = "";
     const struct fsm_save *save = fsm_find_save(&job->m, act->step, act->generation);
-    bool based = act->there && save && save->base_generation > 0;
+    bool based = act->there && save != NULL && save->base_generation > 0;
     if (act->there && coord_ckpt_dir(job, act->step, act->generation, dir, sizeof(dir)) != ST_OK)
         return;
     if (based && coord_ckpt_dir(job, save->base_step, save->base_generation, base_dir,
@@ -546,7 +548,7 @@ void coord_send_read_back(struct coord *coord, struct coord_job *job, uint32_t r
 {
     const struct fsm_ckpt *ckpt = fsm_find_ckpt(&job->m, act->step, act->generation);
     char dir[LIMIT_PATH] = "";
-    if (!ckpt || coord_ckpt_dir(job, act->step, act->generation, dir, sizeof(dir)) != ST_OK)
+    if (ckpt == NULL || coord_ckpt_dir(job, act->step, act->generation, dir, sizeof(dir)) != ST_OK)
         return;
     Cairn__V1__ReadBack read_back = CAIRN__V1__READ_BACK__INIT;
     read_back.step = ckpt->step;

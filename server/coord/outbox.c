@@ -46,7 +46,7 @@ static void put(struct coord *coord, struct coord_out out, enum coord_urgency ur
     if (box->count == box->capacity) {
         size_t capacity = box->capacity ? 2 * box->capacity : 64;
         struct coord_out *more = realloc(box->list, capacity * sizeof(*more));
-        if (!more) {
+        if (more == NULL) {
             release_out(&out);
             coord_fail(coord, ST_NO_MEMORY, "keeping what is to leave");
             return;
@@ -65,7 +65,7 @@ void coord_post(struct coord *coord, struct coord_conn *conn, enum coord_urgency
 {
     size_t size = protobuf_c_message_get_packed_size(message);
     uint8_t *data = malloc(size ? size : 1);
-    if (!data) {
+    if (data == NULL) {
         coord_fail(coord, ST_NO_MEMORY, "packing a message");
         return;
     }
@@ -80,7 +80,7 @@ void coord_hang_up(struct coord *coord, struct coord_conn *conn, enum rpc_code c
                    const char *detail)
 {
     char *copy = strdup(detail);
-    if (!copy) {
+    if (copy == NULL) {
         coord_fail(coord, ST_NO_MEMORY, "ending a stream");
         return;
     }
@@ -124,11 +124,11 @@ static void leave(const struct coord *coord, struct coord_out *out)
 {
     switch (out->kind) {
     case OUT_MESSAGE:
-        if (out->conn)
+        if (out->conn != NULL)
             out->conn->ops->send(out->conn, &out->message);
         break;
     case OUT_END:
-        if (out->conn)
+        if (out->conn != NULL)
             out->conn->ops->finish(out->conn, out->end.code, out->end.detail);
         break;
     case OUT_TASK:

@@ -34,9 +34,9 @@ static enum status record_generation(struct coord *coord, struct coord_job *job,
     struct journal_generation row = { .generation = m->generation,
                                       .begin_ms = wall,
                                       .restore_step = m->restore.step,
-                                      .nodes = nodes.data ? nodes.data : "",
-                                      .numbers = own || !numbers.data ? "" : numbers.data,
-                                      .recovery = recovery.data ? recovery.data : "" };
+                                      .nodes = nodes.data != NULL ? nodes.data : "",
+                                      .numbers = own || numbers.data == NULL ? "" : numbers.data,
+                                      .recovery = recovery.data != NULL ? recovery.data : "" };
     return journal_put_generation(coord->options.journal, job->id, &row);
 }
 
@@ -82,7 +82,7 @@ static enum status record_save(struct coord *coord, struct coord_job *job,
                                 .wall_ms = event->wall,
                                 .digest = "" };
     const struct fsm_save *save = fsm_find_save(&job->m, act->step, act->generation);
-    if (save) {
+    if (save != NULL) {
         row.retry = save->retry;
         row.base_step = save->base_step;
         row.base_generation = save->base_generation;
@@ -92,7 +92,7 @@ static enum status record_save(struct coord *coord, struct coord_job *job,
     if (act->save_state == FSM_SAVE_COMMITTING) {
         CHECK(event->kind == FSM_EV_STORE && event->answer.task == FSM_TASK_CHECK);
         const struct store_task *task = event->answer.record;
-        CHECK(task && task->step == act->step && task->generation == act->generation);
+        CHECK(task != NULL && task->step == act->step && task->generation == act->generation);
         row.wall_ms = task->wall_ms;
         row.manifest = task->manifest.data;
         row.manifest_size = task->manifest.size;
@@ -116,7 +116,7 @@ static enum status record_report(struct coord *coord, struct coord_job *job,
     const Cairn__V1__SaveReport *report = event->save_report.record;
     size_t size = cairn__v1__save_report__get_packed_size(report);
     uint8_t *data = malloc(size ? size : 1);
-    if (!data)
+    if (data == NULL)
         return ST_NO_MEMORY;
     (void)cairn__v1__save_report__pack(report, data);
     enum status st = journal_put_report(coord->options.journal, job->id, act->step, act->generation,
@@ -145,7 +145,7 @@ static enum status record_ckpt(struct coord *coord, struct coord_job *job,
                                const struct fsm_action *act)
 {
     const struct fsm_ckpt *ckpt = fsm_find_ckpt(&job->m, act->step, act->generation);
-    if (ckpt)
+    if (ckpt != NULL)
         return journal_put_ckpt(coord->options.journal, job->id, ckpt);
     return journal_drop_ckpt(coord->options.journal, job->id, act->step, act->generation);
 }
@@ -224,7 +224,7 @@ static enum status record_ended(struct coord *coord, struct coord_job *job)
     auto_buf struct buf row;
     buf_init(&row, (size_t)LIMIT_MESSAGE_BYTES);
     enum status st = ST_OK;
-    if (ended != JOURNAL_LIVE && options->summary)
+    if (ended != JOURNAL_LIVE && options->summary != NULL)
         st = options->summary(options->summary_arg, job, &row);
     if (st == ST_OK)
         st = journal_put_ended(options->journal, job->id, ended, row.data, row.size);
@@ -257,7 +257,7 @@ enum status coord_record_state(struct coord *coord, struct coord_job *job)
     enum status st = fsm_encode(&job->m, &state);
     if (st != ST_OK)
         return st;
-    if (!job->recorded || strcmp(job->recorded, state.data) != 0) {
+    if (job->recorded == NULL || strcmp(job->recorded, state.data) != 0) {
         st = journal_put_state(coord->options.journal, job->id, state.data);
         free(job->recorded);
         job->recorded = strdup(state.data); /* NULL: it is written again */

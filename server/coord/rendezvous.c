@@ -19,7 +19,7 @@ static struct coord_rendezvous_round *find_round(const struct coord_job *job, co
 {
     struct coord_rendezvous_round *found = NULL;
     *out_count = 0;
-    for (struct coord_rendezvous_round *round = job->rounds; round; round = round->next) {
+    for (struct coord_rendezvous_round *round = job->rounds; round != NULL; round = round->next) {
         (*out_count)++;
         if (strcmp(round->name, name) == 0)
             found = round;
@@ -39,14 +39,14 @@ static enum status round_of(struct coord_job *job, const Cairn__V1__RendezvousJo
         join->items.len != ranks * item_size)
         return ST_INVALID;
     struct coord_rendezvous_round *round = find_round(job, join->name, &count);
-    if (round) {
+    if (round != NULL) {
         *out = round;
         return round->item_size == item_size ? ST_OK : ST_INVALID;
     }
     if (count >= RENDEZVOUS_ROUNDS)
         return ST_FULL;
     round = calloc(1, sizeof(*round) + ranks * sizeof(round->ranks[0]));
-    if (!round)
+    if (round == NULL)
         return ST_NO_MEMORY;
     round->size = ranks;
     round->item_size = item_size;
@@ -63,10 +63,10 @@ static enum status take_part(struct coord_rendezvous_round *round, uint32_t rank
 {
     struct coord_rendezvous_rank *own = &round->ranks[rank];
     own->answered = join->answered;
-    if (own->part)
+    if (own->part != NULL)
         return ST_OK;
     struct coord_part *part = malloc(sizeof(*part) + join->common.len + join->items.len);
-    if (!part)
+    if (part == NULL)
         return ST_NO_MEMORY;
     part->common_size = join->common.len;
     if (join->common.len > 0)
@@ -86,7 +86,7 @@ static enum status answer(struct coord *coord, struct coord_job *job,
     const size_t item_size = round->item_size;
     auto_free ProtobufCBinaryData *commons = calloc(ranks, sizeof(*commons));
     auto_free uint8_t *items = malloc(ranks * item_size + 1);
-    if (!commons || !items)
+    if (commons == NULL || items == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < ranks; i++) {
         struct coord_part *part = round->ranks[i].part;

@@ -42,7 +42,7 @@ static enum status list_kept(const struct coord_job *job, struct store_task *tas
 {
     const struct fsm *m = &job->m;
     task->kept = calloc(m->catalog_count + 1, sizeof(*task->kept));
-    if (!task->kept)
+    if (task->kept == NULL)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < m->catalog_count; i++) {
         struct ckpt_folder_name *kept = &task->kept[task->kept_count++];
@@ -69,7 +69,7 @@ static void refuse_long(const struct coord_job *job, struct store_task *task)
 void coord_submit_store(struct coord *coord, struct coord_job *job, const struct fsm_action *act)
 {
     struct store_task *task = store_task_new(act->task);
-    if (!task) {
+    if (task == NULL) {
         coord_fail(coord, ST_NO_MEMORY, "asking the store");
         return;
     }
@@ -88,7 +88,7 @@ void coord_submit_store(struct coord *coord, struct coord_job *job, const struct
     enum status st = coord_ckpt_dir(job, act->step, act->generation, task->dir, sizeof(task->dir));
     if (task->kind == FSM_TASK_FOLDER) {
         const struct fsm_save *save = fsm_find_save(&job->m, act->step, act->generation);
-        task->need_bytes = fsm_expected_bytes(&job->m, !save || save->base_generation == 0);
+        task->need_bytes = fsm_expected_bytes(&job->m, save == NULL || save->base_generation == 0);
     }
     if (st == ST_OK && task->kind == FSM_TASK_SWEEP)
         st = list_kept(job, task);

@@ -19,7 +19,7 @@ void coord_note_rank_report(struct coord_job *job, uint32_t rank,
     *report = (struct coord_rank_report){ .generation = job->m.generation,
                                           .peak_flops = flops_of(progress->peak_flops),
                                           .counts = progress->traffic != NULL };
-    if (progress->traffic) {
+    if (progress->traffic != NULL) {
         report->sent_bytes = progress->traffic->sent_bytes;
         report->received_bytes = progress->traffic->received_bytes;
     }
@@ -41,7 +41,7 @@ double coord_mfu(const struct coord_job *job)
         return (double)NAN;
     for (uint32_t i = 0; i < m->size; i++) {
         const struct coord_rank_report *report = coord_rank_report(job, i);
-        if (!report || report->peak_flops == 0)
+        if (report == NULL || report->peak_flops == 0)
             return (double)NAN;
         peak_flops += report->peak_flops;
     }
@@ -52,7 +52,8 @@ double coord_mfu(const struct coord_job *job)
 
 static void take_worker(const struct coord_node *node, const Cairn__V1__TrainerUsage *row)
 {
-    for (struct coord_rank *rank = node->ranks; rank && row->ref && row->usage; rank = rank->next) {
+    for (struct coord_rank *rank = node->ranks;
+         rank != NULL && row->ref != NULL && row->usage != NULL; rank = rank->next) {
         const struct fsm_rank *of = &rank->job->m.ranks[coord_rank_number(rank)];
         if (of->birth != row->ref->generation || of->number != row->ref->rank ||
             strcmp(rank->job->id, row->ref->job) != 0)
@@ -68,7 +69,7 @@ static void take_worker(const struct coord_node *node, const Cairn__V1__TrainerU
 
 void coord_take_usage(struct coord_node *node, const Cairn__V1__AgentBeat *beat)
 {
-    if (!beat->usage)
+    if (beat->usage == NULL)
         return;
     node->usage_known = true;
     node->usage = *beat->usage;
@@ -80,7 +81,7 @@ void coord_take_usage(struct coord_node *node, const Cairn__V1__AgentBeat *beat)
 
 static bool is_heard(const struct coord_node *node)
 {
-    return node && node->conn && !node->silent;
+    return node != NULL && node->conn != NULL && !node->silent;
 }
 
 const Cairn__V1__NodeUsage *coord_node_usage(const struct coord_node *node)

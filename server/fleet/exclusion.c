@@ -23,7 +23,7 @@ bool exclusion_resize(struct exclusion_list *exclusions, uint32_t count)
     if (count > exclusions->capacity) {
         uint32_t capacity = 2 * exclusions->capacity > count ? 2 * exclusions->capacity : count;
         struct exclusion *more = realloc(exclusions->list, capacity * sizeof(*more));
-        if (!more)
+        if (more == NULL)
             return false;
         exclusions->list = more;
         exclusions->capacity = capacity;
@@ -40,7 +40,7 @@ bool exclusion_add(struct exclusion_list *exclusions, const char *node, enum exc
                    uint32_t kind, int64_t wall)
 {
     struct exclusion *known = find(exclusions, node, why);
-    if (known) {
+    if (known != NULL) {
         known->since = wall;
         known->kind = kind;
         known->agent = 0;
@@ -83,7 +83,7 @@ bool exclusion_holds(const struct exclusion_list *exclusions, const char *node,
                      enum exclusion_why why, int64_t wall)
 {
     const struct exclusion *known = find(exclusions, node, why);
-    return known && time_left(known, wall) > 0;
+    return known != NULL && time_left(known, wall) > 0;
 }
 
 uint32_t exclusion_count(const struct exclusion_list *exclusions, enum exclusion_why why)

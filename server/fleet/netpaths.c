@@ -31,9 +31,9 @@ static void drop(struct netpaths *paths, struct netpath *path)
 void netpaths_suspect(struct netpaths *paths, const char *a, const char *b)
 {
     struct netpath *path = find(paths, a, b);
-    if (path)
+    if (path != NULL)
         path->suspected = path->cut;
-    if (strcmp(a, b) == 0 || path || paths->count == NETPATHS_MAX)
+    if (strcmp(a, b) == 0 || path != NULL || paths->count == NETPATHS_MAX)
         return;
     path = &paths->list[paths->count++];
     *path = (struct netpath){ .begun_at = -NETPATHS_GAP_MS }; /* due at once */

@@ -14,7 +14,7 @@ enum status pairs_open(struct pairs *pairs, const char *const *names, uint32_t c
     if (all && count > PAIRS_NODES_MAX)
         return ST_FULL;
     char(*copy)[LIMIT_NAME] = calloc(count, sizeof(*copy));
-    if (!copy)
+    if (copy == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++)
         (void)snprintf(copy[i], sizeof(copy[i]), "%s", names[i]);
@@ -121,11 +121,11 @@ static void move_on(struct pairs *pairs, struct pairs_try *try)
 const struct pairs_try *pairs_due(struct pairs *pairs, int64_t now)
 {
     struct pairs_try *due = NULL;
-    for (uint32_t i = 0; i < pairs->try_count && !due; i++)
+    for (uint32_t i = 0; i < pairs->try_count && due == NULL; i++)
         due = pairs->tries[i].asked ? NULL : &pairs->tries[i];
-    if (!due)
+    if (due == NULL)
         due = begin_next(pairs);
-    if (!due)
+    if (due == NULL)
         return NULL;
     due->asked = true;
     due->until = now + PAIRS_ANSWER_MS;

@@ -296,11 +296,11 @@ static bool fill_apart(const struct place_node *nodes, size_t node_count,
     for (int i = 0; i < TRIES_MAX; i++) {
         const bool fits = fill_slots(nodes, node_count, ask, capacity, free_only, out);
         const struct place_pair *pair = fits ? find_apart(ask, out) : NULL;
-        if (fits && !pair)
+        if (fits && pair == NULL)
             return true;
-        if (pair && !*out_pair)
+        if (pair != NULL && *out_pair == NULL)
             *out_pair = pair;
-        if (pair && depth < DROPS_MAX) {
+        if (pair != NULL && depth < DROPS_MAX) {
             drops[depth] = choose_drop(ask, capacity, pair);
             leave_out(&drops[depth++], capacity);
             continue;
@@ -354,7 +354,7 @@ bool place_fits(const struct place_node *nodes, size_t node_count, const struct 
     struct capacity capacity;
     if (!fits(nodes, node_count, ask, COUNTS_SOON, false, &capacity))
         return false;
-    for (size_t i = 0; out_kept && i < node_count; i++) {
+    for (size_t i = 0; out_kept != NULL && i < node_count; i++) {
         if (capacity.alone[i] > 0 || capacity.shared[i] > 0)
             out_kept[i] = PLACE_ALL;
     }
@@ -427,7 +427,7 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
     const struct place_pair *pair = NULL;
     if (fill_apart(nodes, node_count, ask, capacity, true, out, &pair))
         return ST_OK;
-    if (pair) {
+    if (pair != NULL) {
         reason_set(reason,
                    "%.128s and %.128s can't reach each other: needs %u slots on nodes that do",
                    nodes[pair->a].name, nodes[pair->b].name, ask->count);

@@ -27,7 +27,7 @@ enum status fsm_add_ckpt(struct fsm *m, const struct fsm_ckpt *ckpt)
     if (m->catalog_count == m->catalog_capacity) {
         size_t capacity = m->catalog_capacity ? 2 * m->catalog_capacity : 8;
         struct fsm_ckpt *more = realloc(m->catalog, capacity * sizeof(*more));
-        if (!more)
+        if (more == NULL)
             return ST_NO_MEMORY;
         m->catalog = more;
         m->catalog_capacity = capacity;
@@ -68,7 +68,7 @@ const struct fsm_ckpt *fsm_find_ckpt(const struct fsm *m, uint64_t step, uint32_
 bool fsm_final_committed(const struct fsm *m)
 {
     const struct fsm_ckpt *newest = fsm_newest(m);
-    return newest && m->total_steps > 0 && newest->step >= m->total_steps;
+    return newest != NULL && m->total_steps > 0 && newest->step >= m->total_steps;
 }
 
 /* ---- chains: checkpoints that are read through others ---- */
@@ -82,7 +82,7 @@ struct fsm_ckpt *fsm_chain_next(struct fsm *m, const struct fsm_ckpt *ckpt)
 
 bool fsm_in_chain(struct fsm *m, const struct fsm_ckpt *of, const struct fsm_ckpt *ckpt)
 {
-    for (int i = 0; of && i <= FSM_CHAIN_MAX; i++) {
+    for (int i = 0; of != NULL && i <= FSM_CHAIN_MAX; i++) {
         if (of == ckpt)
             return true;
         of = fsm_chain_next(m, of);
@@ -96,7 +96,7 @@ bool fsm_damage_pending(struct fsm *m)
 {
     struct fsm_ckpt *restored = fsm_ckpt_at(m, m->restore.step, m->restore.generation);
     const struct fsm_ckpt *c = fsm_newest(m);
-    for (; c; c = fsm_chain_next(m, c)) {
+    for (; c != NULL; c = fsm_chain_next(m, c)) {
         if (c->state != FSM_CKPT_GOOD)
             return true;
         if (m->damage_suspected && c->suspected && fsm_in_chain(m, restored, c))
@@ -160,7 +160,7 @@ uint32_t fsm_folder_try(const struct fsm *m, uint64_t step, uint32_t generation)
 {
     const struct fsm_ckpt *ckpt = fsm_find_ckpt(m, step, generation);
     const struct fsm_save *save = fsm_find_save(m, step, generation);
-    return ckpt ? ckpt->retry : save ? save->retry : 0;
+    return ckpt != NULL ? ckpt->retry : save != NULL ? save->retry : 0;
 }
 
 bool fsm_every_rank(const struct fsm *m, int index, uint8_t flag)

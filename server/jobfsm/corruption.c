@@ -72,7 +72,7 @@ static void suspect_node(struct fsm *m, const char *node)
 static void clear_suspicion(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
-    for (const struct fsm_ckpt *c = restored_ckpt(m); c; c = fsm_chain_next(m, c)) {
+    for (const struct fsm_ckpt *c = restored_ckpt(m); c != NULL; c = fsm_chain_next(m, c)) {
         if (c->suspected)
             return;
     }
@@ -99,7 +99,7 @@ static void clear_suspicion(struct fsm_ctx *t)
 static void suspect_parent(struct fsm_ctx *t, const struct fsm_ckpt *ckpt)
 {
     struct fsm_ckpt *parent = fsm_chain_next(t->m, ckpt);
-    if (!parent || parent->state != FSM_CKPT_GOOD)
+    if (parent == NULL || parent->state != FSM_CKPT_GOOD)
         return;
     parent->verified = false;
     if (!parent->reading)
@@ -111,7 +111,7 @@ static void suspect_parent(struct fsm_ctx *t, const struct fsm_ckpt *ckpt)
 static void read_suspected(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
 {
     const struct fsm_ckpt *restored = restored_ckpt(t->m);
-    if (t->m->damage_shard == 0 || !restored || ckpt->shards != restored->shards) {
+    if (t->m->damage_shard == 0 || restored == NULL || ckpt->shards != restored->shards) {
         fsm_ask_verify(t, ckpt);
         return;
     }
@@ -176,7 +176,7 @@ void fsm_on_read_back(struct fsm_ctx *t)
     struct fsm_rank *rank = &m->ranks[t->ev->rank];
     const struct fsm_read_state *said = &t->ev->read_back;
     struct fsm_ckpt *ckpt = read_back_of(m, said->step, said->generation);
-    if (!ckpt || ckpt->state != FSM_CKPT_GOOD || rank->read_done)
+    if (ckpt == NULL || ckpt->state != FSM_CKPT_GOOD || rank->read_done)
         return;
     if (said->bytes > rank->read_bytes || said->done)
         m->read_back.moved_at = t->now;
@@ -212,7 +212,7 @@ static bool settle_dispute(struct fsm_ctx *t)
     struct fsm_ckpt *ckpt = read_back_of(m, answer->step, answer->generation);
     if (is_damage(answer->status))
         return true;
-    if (!ckpt || m->read_back.disputed == 0)
+    if (ckpt == NULL || m->read_back.disputed == 0)
         return false; /* the read-back came to an end meanwhile */
     m->read_back.disputed--;
     if (answer->status != ST_OK) {
@@ -248,7 +248,7 @@ static void quarantine_damaged(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
     fsm_quarantine(t, ckpt, t->ev->answer.message);
     suspect_parent(t, ckpt);
     fsm_drop_orphans(t);
-    if (!fsm_newest(m))
+    if (fsm_newest(m) == NULL)
         emit_none_left(t);
     if (m->state == FSM_RUNNING)
         fsm_announce(t, false); /* a good newer one, soon */
@@ -305,7 +305,7 @@ void fsm_on_verify_done(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     struct fsm_ckpt *ckpt = fsm_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
-    if (!ckpt)
+    if (ckpt == NULL)
         return;
     if (t->ev->answer.shard != 0 && t->ev->answer.shard == ckpt->reading) {
         settle_file(t, ckpt);
@@ -356,7 +356,7 @@ static void ask_quarantine(struct fsm_ctx *t)
 void fsm_on_quarantine_done(struct fsm_ctx *t)
 {
     struct fsm_ckpt *ckpt = fsm_ckpt_at(t->m, t->ev->answer.step, t->ev->answer.generation);
-    if (!ckpt || ckpt->state != FSM_CKPT_QUARANTINING)
+    if (ckpt == NULL || ckpt->state != FSM_CKPT_QUARANTINING)
         return;
     ckpt->state = FSM_CKPT_BAD; /* also if the rename failed: it is never restored again */
     ckpt->removing = false;
@@ -370,13 +370,13 @@ void fsm_suspect_damage(struct fsm_ctx *t, const struct fsm_fault *fault)
 {
     struct fsm *m = t->m;
     struct fsm_ckpt *ckpt = restored_ckpt(m);
-    if (!ckpt || ckpt->state != FSM_CKPT_GOOD)
+    if (ckpt == NULL || ckpt->state != FSM_CKPT_GOOD)
         return;
     m->damage_suspected = true;
     m->damage_waited = false;
     m->damage_shard =
         fault->kind == FSM_FAULT_DAMAGE && fault->shard <= ckpt->shards ? fault->shard : 0;
-    for (; ckpt; ckpt = fsm_chain_next(m, ckpt)) {
+    for (; ckpt != NULL; ckpt = fsm_chain_next(m, ckpt)) {
         ckpt->verified = false;
         ckpt->suspected = true;
         read_suspected(t, ckpt);
@@ -387,7 +387,7 @@ void fsm_on_remove_done(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     struct fsm_ckpt *ckpt = fsm_ckpt_at(m, t->ev->answer.step, t->ev->answer.generation);
-    if (!ckpt || ckpt->state != FSM_CKPT_REMOVING)
+    if (ckpt == NULL || ckpt->state != FSM_CKPT_REMOVING)
         return;
     ckpt->removing = false;
     ask_quarantine(t);
@@ -408,12 +408,12 @@ void fsm_damage_tick(struct fsm_ctx *t)
     if (!m->damage_suspected || fsm_ends(m) || m->state != FSM_RECOVERING || t->now < m->retry_at)
         return;
     struct fsm_ckpt *ckpt = restored_ckpt(m);
-    if (!ckpt || ckpt->state != FSM_CKPT_GOOD) {
+    if (ckpt == NULL || ckpt->state != FSM_CKPT_GOOD) {
         m->damage_suspected = false;
         fsm_act(t, FSM_ACT_SCHEDULE);
         return;
     }
-    for (; ckpt; ckpt = fsm_chain_next(m, ckpt)) {
+    for (; ckpt != NULL; ckpt = fsm_chain_next(m, ckpt)) {
         if (!ckpt->suspected || ckpt->verifying || ckpt->reading)
             continue;
         m->retry_at = t->now + 1000;
@@ -434,7 +434,7 @@ void fsm_catalog_resume(struct fsm_ctx *t)
     }
     ask_quarantine(t);
     /* Reads from before the restart don't answer the suspicion. */
-    for (struct fsm_ckpt *c = m->damage_suspected ? restored_ckpt(m) : NULL; c;
+    for (struct fsm_ckpt *c = m->damage_suspected ? restored_ckpt(m) : NULL; c != NULL;
          c = fsm_chain_next(m, c)) {
         c->verified = false;
         c->suspected = true;

@@ -81,7 +81,7 @@ static bool reserve_copies(struct fsm *m, uint32_t size)
     if (m->copy_capacity >= most)
         return false;
     struct fsm_copy *more = realloc(m->copies, most * sizeof(*more));
-    if (!more)
+    if (more == NULL)
         return false;
     m->copies = more;
     m->copy_capacity = most;
@@ -97,9 +97,9 @@ void fsm_copies_hear(struct fsm_ctx *t)
         struct fsm_copy copy = t->ev->hello.copies[i];
         copy.holder = t->ev->rank;
         struct fsm_copy *known = find_share(m, &copy, copy.rank);
-        if (known && copy.holder == copy.rank) {
+        if (known != NULL && copy.holder == copy.rank) {
             *known = copy; /* the best place for a share is where it is needed */
-        } else if (!known && is_usable(m, &copy) && reserve_copies(m, copy.size)) {
+        } else if (known == NULL && is_usable(m, &copy) && reserve_copies(m, copy.size)) {
             m->copies[m->copy_count++] = copy;
         }
     }
@@ -141,10 +141,10 @@ static bool next_older(const struct fsm *m, struct fsm_copy *state)
     const struct fsm_copy *best = NULL;
     for (size_t i = 0; i < m->copy_count; i++) {
         const struct fsm_copy *copy = &m->copies[i];
-        if (is_newer(state, copy) && (!best || is_newer(copy, best)))
+        if (is_newer(state, copy) && (best == NULL || is_newer(copy, best)))
             best = copy;
     }
-    if (!best)
+    if (best == NULL)
         return false;
     *state = *best;
     return true;
@@ -156,13 +156,13 @@ static bool find_holders(struct fsm *m, const struct fsm_copy *state)
     forget_holders(m);
     if (state->size != m->size)
         m->restore.holders = calloc(state->size, sizeof(*m->restore.holders));
-    if (state->size != m->size && !m->restore.holders)
+    if (state->size != m->size && m->restore.holders == NULL)
         return false;
     for (uint32_t share = 0; share < state->size; share++) {
         const struct fsm_copy *copy = find_share(m, state, share);
-        if (!copy)
+        if (copy == NULL)
             return false;
-        if (m->restore.holders) {
+        if (m->restore.holders != NULL) {
             m->restore.holders[share] = copy->holder;
         } else {
             m->ranks[share].holder = copy->holder;
@@ -180,7 +180,7 @@ uint32_t fsm_memory_size(const struct fsm *m)
 uint32_t fsm_memory_holder(const struct fsm *m, uint32_t share)
 {
     CHECK(share < fsm_memory_size(m));
-    return m->restore.holders ? m->restore.holders[share] : m->ranks[share].holder;
+    return m->restore.holders != NULL ? m->restore.holders[share] : m->ranks[share].holder;
 }
 
 /* True if the rank's state can be gone on from. It is of an earlier generation, whose workers' pins

@@ -294,7 +294,8 @@ refuse(const struct move_table *table, int from, int to, const char *function, c
 {
     char text[256];
     (void)snprintf(text, sizeof(text), "a %s moves from %s to %s in %s: %s", table->what,
-                   table->name(from), table->name(to), function ? function : "an event", why);
+                   table->name(from), table->name(to), function != NULL ? function : "an event",
+                   why);
     check_failed(text, __FILE__, __LINE__);
 }
 
@@ -304,7 +305,7 @@ static void look_up(const struct move_table *table, int from, int to, const char
     for (size_t i = 0; i < table->count; i++) {
         const struct move *move = &table->moves[i];
         if (move->to == to && (move->from >> from & 1) &&
-            (!move->function || strcmp(move->function, function) == 0))
+            (move->function == NULL || strcmp(move->function, function) == 0))
             return;
     }
     refuse(table, from, to, function, "that isn't in its table (moves.h)");
@@ -367,7 +368,7 @@ void fsm_gen_moved_by(struct fsm *m, const char *function)
     look_up(&gens, (int)from, (int)to, function);
     m->gen = to;
     const char *wrong = wrong_with_gen(m, to);
-    if (wrong)
+    if (wrong != NULL)
         refuse(&gens, (int)from, (int)to, function, wrong);
 }
 

@@ -146,7 +146,7 @@ static json_t *encode_all(const void *objects, size_t size, size_t n,
                           const struct json_field *fields, size_t count)
 {
     json_t *out = json_array();
-    for (size_t i = 0; out && i < n; i++) {
+    for (size_t i = 0; out != NULL && i < n; i++) {
         json_t *one = fields_encode((const char *)objects + i * size, fields, count);
         if (json_array_append_new(out, one) != 0) {
             json_decref(out);
@@ -219,9 +219,10 @@ static json_t *encode_machine(const struct fsm *m)
                        encode_all(m->exclusions.list, sizeof(m->exclusions.list[0]),
                                   m->exclusions.count, exclusion_fields, COUNT(exclusion_fields)));
     const struct fsm_restore *restore = &m->restore;
-    ok = ok && (!restore->holders || add_key(root, "holders",
-                                             encode_all(restore->holders, sizeof(*restore->holders),
-                                                        restore->memory_size, holder_fields, 1)));
+    ok = ok && (restore->holders == NULL ||
+                add_key(root, "holders",
+                        encode_all(restore->holders, sizeof(*restore->holders),
+                                   restore->memory_size, holder_fields, 1)));
     if (ok)
         return root;
     json_decref(root);
@@ -231,9 +232,9 @@ static json_t *encode_machine(const struct fsm *m)
 /* root: taken; NULL: no memory. */
 static enum status print(json_t *root, struct buf *out)
 {
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    char *text = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
-    if (!text)
+    if (text == NULL)
         return ST_NO_MEMORY;
     enum status st = buf_append_text(out, text);
     free(text);
@@ -249,7 +250,7 @@ enum status fsm_encode(const struct fsm *m, struct buf *out)
 static bool decode_shunned(const json_t *root, struct fsm *m)
 {
     const json_t *in = json_object_get(root, "shunned");
-    if (!in)
+    if (in == NULL)
         return true;
     return exclusion_resize(&m->exclusions, (uint32_t)json_array_size(in)) &&
            decode_all(in, m->exclusions.list, sizeof(m->exclusions.list[0]), m->exclusions.count,
@@ -261,21 +262,21 @@ static bool decode_holders(const json_t *root, struct fsm *m)
 {
     const json_t *in = json_object_get(root, "holders");
     struct fsm_restore *restore = &m->restore;
-    if (!in)
+    if (in == NULL)
         return restore->memory_size <= fsm_capacity(m); /* the holders are with the ranks */
     if (restore->memory_size > LIMIT_RANKS || restore->memory_size == 0 ||
         json_array_size(in) != restore->memory_size)
         return false;
     restore->holders = calloc(restore->memory_size, sizeof(*restore->holders));
-    return restore->holders && decode_all(in, restore->holders, sizeof(*restore->holders),
-                                          restore->memory_size, holder_fields, 1);
+    return restore->holders != NULL && decode_all(in, restore->holders, sizeof(*restore->holders),
+                                                  restore->memory_size, holder_fields, 1);
 }
 
 /* The key is in a journal of an older version. */
 static bool decode_ranks(const json_t *root, struct fsm *m)
 {
     const json_t *in = json_object_get(root, "ranks");
-    return !in ||
+    return in == NULL ||
            decode_all(in, m->ranks, sizeof(m->ranks[0]), m->size, rank_fields, COUNT(rank_fields));
 }
 
@@ -291,7 +292,7 @@ static bool decode_machine(const json_t *root, struct fsm *m)
     for (size_t i = 0; i < COUNT(lists); i++) {
         const struct list *list = &lists[i];
         const json_t *in = json_object_get(root, list->name);
-        if (!in)
+        if (in == NULL)
             continue;
         if (!decode_all(in, (char *)m + list->offset, list->size, list->n_max, list->fields,
                         list->count))
@@ -325,7 +326,7 @@ size_t fsm_encoded_ranks(const char *text)
 enum status fsm_decode(struct fsm *m, const char *text)
 {
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    if (!root)
+    if (root == NULL)
         return ST_CORRUPT;
     m->swept = UINT32_MAX; /* no key of an older version: leftovers of such a job stay */
     bool ok = decode_machine(root, m);

@@ -49,7 +49,7 @@ void fsm_drop_orphans(struct fsm_ctx *t)
         if (ckpt->state != FSM_CKPT_GOOD || ckpt->parent_generation == 0)
             continue;
         const struct fsm_ckpt *parent = fsm_chain_next(m, ckpt);
-        if (!parent || parent->state != FSM_CKPT_GOOD)
+        if (parent == NULL || parent->state != FSM_CKPT_GOOD)
             fsm_quarantine(t, ckpt, "it holds differences to one that is damaged");
     }
 }
@@ -74,7 +74,7 @@ int64_t fsm_spread_ms(const struct fsm *m, const struct fsm_ckpt *ckpt)
 {
     const struct fsm_ckpt *before = ckpt > m->catalog ? ckpt - 1 : NULL;
     int64_t thin = (int64_t)(ckpt->bytes / m->size / FSM_READ_BYTES_PER_MS);
-    int64_t half = before ? (ckpt->wall_ms - before->wall_ms) / 2 : 0;
+    int64_t half = before != NULL ? (ckpt->wall_ms - before->wall_ms) / 2 : 0;
     if (half < 0)
         half = 0;
     return half < thin ? half : thin;
@@ -85,7 +85,7 @@ bool fsm_reading(const struct fsm *m, uint64_t *out_read, uint64_t *out_bytes)
     const struct fsm_read_back *it = &m->read_back;
     const struct fsm_ckpt *ckpt =
         it->generation == 0 ? NULL : fsm_find_ckpt(m, it->step, it->generation);
-    if (!ckpt)
+    if (ckpt == NULL)
         return false;
     *out_bytes = ckpt->bytes;
     *out_read = 0;
@@ -134,7 +134,7 @@ void fsm_read_back_resend(struct fsm_ctx *t, uint32_t rank)
 void fsm_read_back_end(struct fsm_ctx *t, const char *why)
 {
     struct fsm_read_back *it = &t->m->read_back;
-    if (why) {
+    if (why != NULL) {
         it->in_vain++;
         fsm_emit_event(t, "read-back", "the workers could not read step %llu back: %.300s",
                        (unsigned long long)it->step, why);
@@ -150,7 +150,7 @@ void fsm_read_back_tick(struct fsm_ctx *t)
     struct fsm_read_back *it = &m->read_back;
     const struct fsm_ckpt *ckpt =
         it->generation == 0 ? NULL : fsm_ckpt_at(m, it->step, it->generation);
-    if (it->generation != 0 && (!ckpt || ckpt->state != FSM_CKPT_GOOD || ckpt->verified)) {
+    if (it->generation != 0 && (ckpt == NULL || ckpt->state != FSM_CKPT_GOOD || ckpt->verified)) {
         fsm_read_back_end(t, NULL);
     } else if (it->generation != 0 && (!fsm_trains(m) || fsm_ends(m))) {
         fsm_read_back_end(t, NULL);
@@ -190,10 +190,10 @@ static void mark_best(struct fsm *m)
         for (size_t i = 0; i < m->catalog_count; i++) {
             struct fsm_ckpt *ckpt = &m->catalog[i];
             bool eligible = ckpt->state == FSM_CKPT_GOOD && !ckpt->best && !isnan(merit(m, ckpt));
-            if (eligible && (!best || merit(m, ckpt) >= merit(m, best)))
+            if (eligible && (best == NULL || merit(m, ckpt) >= merit(m, best)))
                 best = ckpt;
         }
-        if (!best)
+        if (best == NULL)
             return;
         best->best = true;
     }
@@ -216,13 +216,13 @@ static void keep_audited(struct fsm *m)
         if (ckpt->step <= m->audit.sure) {
             sure = ckpt;
             next = NULL;
-        } else if (!next) {
+        } else if (next == NULL) {
             next = ckpt;
         }
     }
-    if (sure)
+    if (sure != NULL)
         sure->retained = true;
-    if (next)
+    if (next != NULL)
         next->retained = true;
 }
 
@@ -251,7 +251,7 @@ static void mark_kept(struct fsm *m, uint64_t last)
 static void keep_parent(struct fsm *m, const struct fsm_ckpt *ckpt)
 {
     struct fsm_ckpt *parent = fsm_chain_next(m, ckpt);
-    if (parent)
+    if (parent != NULL)
         parent->retained = true;
 }
 
@@ -275,7 +275,7 @@ static bool remove_unkept(struct fsm_ctx *t, const struct fsm_ckpt *read_back)
         } else if (ckpt->state == FSM_CKPT_GOOD && ckpt->retained) {
             keep_parent(m, ckpt);
         } else if (ckpt->state == FSM_CKPT_GOOD) {
-            bool may_go = read_back && ckpt->step < read_back->step;
+            bool may_go = read_back != NULL && ckpt->step < read_back->step;
             left = left || !may_go;
             if (may_go && room)
                 fsm_remove_ckpt(t, ckpt);
@@ -311,15 +311,15 @@ void fsm_retain(struct fsm_ctx *t)
         reading = reading || ckpt->verifying;
         if (ckpt->state != FSM_CKPT_GOOD)
             continue;
-        if (!newest)
+        if (newest == NULL)
             newest = ckpt;
-        if (!good && ckpt->verified)
+        if (good == NULL && ckpt->verified)
             good = ckpt;
     }
     mark_kept(m, count_last(m));
     bool left = remove_unkept(t, good);
     /* Reads one at a time, always the newest: reading must not fall behind saving. */
-    if (newest && !newest->verified && !reading && (left || m->config.delta))
+    if (newest != NULL && !newest->verified && !reading && (left || m->config.delta))
         read_back(t, newest);
 }
 
@@ -337,7 +337,7 @@ const struct fsm_ckpt *fsm_choose_base(struct fsm *m, uint64_t step)
             ckpt->shards != m->size)
             continue;
         uint32_t length = 0;
-        for (const struct fsm_ckpt *c = ckpt; c && length <= FSM_CHAIN_MAX;
+        for (const struct fsm_ckpt *c = ckpt; c != NULL && length <= FSM_CHAIN_MAX;
              c = fsm_chain_next(m, c))
             length++;
         return length > FSM_CHAIN_MAX ? NULL : ckpt;

@@ -40,8 +40,8 @@ static void open_save(struct fsm_ctx *t, struct fsm_save *save)
     fsm_save_move(save, FSM_SAVE_OPENING);
     save->since = t->now;
     save->retry = take_try(t->m, save->step);
-    save->base_step = base ? base->step : 0;
-    save->base_generation = base ? base->generation : 0;
+    save->base_step = base != NULL ? base->step : 0;
+    save->base_generation = base != NULL ? base->generation : 0;
     save->cost_us = 0;
     save->write_ms = 0;
     save->times = (struct fsm_save_times){ 0 };
@@ -103,7 +103,7 @@ static int find_or_open(struct fsm_ctx *t, uint32_t rank, uint64_t step)
     int index = fsm_save_index(m, step, m->generation);
     if (index >= 0)
         return index;
-    if (fsm_ckpt_at(m, step, m->generation)) {
+    if (fsm_ckpt_at(m, step, m->generation) != NULL) {
         fsm_send_done(t, step, rank, true);
         return -1;
     }
@@ -239,7 +239,7 @@ void fsm_on_save_report(struct fsm_ctx *t)
     int index = fsm_save_index(m, step, m->generation);
     enum fsm_save_state state = index < 0 ? FSM_SAVE_FREE : m->saves[index].state;
     if (state < FSM_SAVE_COLLECTING || state > FSM_SAVE_COMMITTING) {
-        bool committed = state == FSM_SAVE_COMMITTED || fsm_ckpt_at(m, step, m->generation);
+        bool committed = state == FSM_SAVE_COMMITTED || fsm_ckpt_at(m, step, m->generation) != NULL;
         fsm_send_done(t, step, rank, committed);
         return;
     }
@@ -400,7 +400,7 @@ void fsm_on_publish_done(struct fsm_ctx *t)
         fsm_save_drop(t, index, t->ev->answer.message, true); /* somebody removed its folder */
         return;
     }
-    if (t->ev->answer.status != ST_OK || !t->ev->answer.ckpt) {
+    if (t->ev->answer.status != ST_OK || t->ev->answer.ckpt == NULL) {
         save->tries++;
         save->retry_at = t->now + fsm_retry_ms(save->tries);
         fsm_text(save->message, sizeof(save->message), t->ev->answer.message);

@@ -249,7 +249,7 @@ static void drop_before_begin(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     uint64_t step = t->ev->save_failed.step;
-    if (!fsm_trains(m) || fsm_ends(m) || fsm_ckpt_at(m, step, m->generation))
+    if (!fsm_trains(m) || fsm_ends(m) || fsm_ckpt_at(m, step, m->generation) != NULL)
         return;
     int index = fsm_save_new(t, step, FSM_SAVE_DROPPED);
     if (index < 0)
@@ -258,8 +258,8 @@ static void drop_before_begin(struct fsm_ctx *t)
     m->saves[index].retry_at = t->now + fsm_retry_ms(1); /* where it was announced */
     if (!m->store_full.late_reported) {
         fsm_emit_event(t, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
-                       t->ev->save_failed.message ? t->ev->save_failed.message
-                                                  : "a worker was late");
+                       t->ev->save_failed.message != NULL ? t->ev->save_failed.message
+                                                          : "a worker was late");
     }
     m->store_full.late_reported = true;
     fsm_send_done(t, step, FSM_ALL_RANKS, false);
@@ -279,7 +279,7 @@ void fsm_on_save_failed(struct fsm_ctx *t)
         *flags |= FSM_RANK_REMOVED;
     if (save->state == FSM_SAVE_OPENING || save->state == FSM_SAVE_COLLECTING) {
         const char *why = t->ev->save_failed.message;
-        if (!why || !why[0])
+        if (why == NULL || !why[0])
             why = t->ev->save_failed.full ? "the store is full" : "a worker could not write";
         *flags |= FSM_RANK_BEGUN;
         m->ranks[t->ev->rank].save_failed = true;
@@ -324,7 +324,7 @@ bool fsm_unsaved(struct fsm_ctx *t, const char *why)
 {
     struct fsm *m = t->m;
     const struct fsm_ckpt *newest = fsm_newest(m);
-    unsigned long long since = newest ? newest->step : 0;
+    unsigned long long since = newest != NULL ? newest->step : 0;
     if (!fsm_trains(m) || fsm_ends(m))
         return false;
     if (!m->store_full.unsaved)

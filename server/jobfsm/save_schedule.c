@@ -408,7 +408,7 @@ const struct fsm_ckpt *fsm_saved(const struct fsm *m, const struct fsm_awaited *
 
 enum fsm_outcome fsm_save_outcome(const struct fsm *m, const struct fsm_awaited *awaited)
 {
-    if (fsm_saved(m, awaited))
+    if (fsm_saved(m, awaited) != NULL)
         return FSM_OUTCOME_SAVED;
     if (m->generation != awaited->generation)
         return FSM_OUTCOME_ENDED;

@@ -76,7 +76,7 @@ void fsm_emit_event_of(struct fsm_ctx *t, uint64_t step, const char *what, const
 
 void fsm_text(char *out, size_t capacity, const char *text)
 {
-    (void)snprintf(out, capacity, "%s", text ? text : "");
+    (void)snprintf(out, capacity, "%s", text != NULL ? text : "");
 }
 
 void fsm_set_reason(struct fsm *m, const char *format, ...)
@@ -435,7 +435,7 @@ void fsm_enter_idle(struct fsm_ctx *t, enum fsm_state to)
     };
     struct fsm *m = t->m;
     CHECK(to < sizeof(events) / sizeof(events[0]));
-    CHECK(events[to]);
+    CHECK(events[to] != NULL);
     CHECK(fsm_all_gone(m) && fsm_spares_live(m) == 0); /* invariant 5 */
     m->count = m->size;
     fsm_move(m, to);
@@ -447,13 +447,13 @@ void fsm_enter_idle(struct fsm_ctx *t, enum fsm_state to)
     if (fsm_state_final(to))
         m->ended_wall = t->wall;
     const struct fsm_ckpt *newest = fsm_newest(m);
-    if (to == FSM_SUCCEEDED && newest)
+    if (to == FSM_SUCCEEDED && newest != NULL)
         fsm_text(m->final_digest, sizeof(m->final_digest), newest->digest);
     if (to == FSM_SUCCEEDED || to == FSM_KILLED || to == FSM_STOPPED)
         fsm_set_reason(m, "%s", ""); /* the job waits for nothing any more */
     if (to == FSM_FAILED) {
         fsm_emit_event(t, events[to], "%s", m->reason);
-    } else if (newest) {
+    } else if (newest != NULL) {
         fsm_emit_event(t, events[to], "the newest checkpoint is of step %llu",
                        (unsigned long long)newest->step);
     } else {

@@ -47,7 +47,7 @@ static bool is_complete(sqlite3 *db)
 static int copy_pages(sqlite3 *from, sqlite3 *to)
 {
     sqlite3_backup *backup = sqlite3_backup_init(to, "main", from, "main");
-    if (!backup)
+    if (backup == NULL)
         return sqlite3_errcode(to);
     int rc = sqlite3_backup_step(backup, -1);
     int end = sqlite3_backup_finish(backup);
@@ -56,7 +56,7 @@ static int copy_pages(sqlite3 *from, sqlite3 *to)
 
 static enum status fail_with(sqlite3 *db, int rc, const char *path, struct reason *reason)
 {
-    reason_set(reason, "%.300s: %s", path, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
+    reason_set(reason, "%.300s: %s", path, db != NULL ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
     switch (rc & 0xff) {
     case SQLITE_CANTOPEN:
         return ST_NOT_FOUND;
@@ -117,14 +117,14 @@ static enum status publish(const char *part, const char *to)
     char folder[PATH_BYTES];
     (void)snprintf(folder, sizeof(folder), "%s", to);
     char *slash = strrchr(folder, '/');
-    if (slash)
+    if (slash != NULL)
         *slash = '\0';
     enum status st = sync_path(part, 0);
     if (st == ST_OK && rename(part, to) != 0)
         st = status_from_errno(errno);
     if (st != ST_OK)
         return st;
-    return sync_path(!slash ? "." : folder[0] ? folder : "/", O_DIRECTORY);
+    return sync_path(slash == NULL ? "." : folder[0] ? folder : "/", O_DIRECTORY);
 }
 
 enum status journal_backup(const char *path, const char *to, struct reason *reason)

@@ -47,12 +47,13 @@ struct row_reader {
 static struct row_reader read_column(sqlite3_stmt *row, int column)
 {
     const char *data = sqlite3_column_blob(row, column);
-    return (struct row_reader){ data, data ? data + sqlite3_column_bytes(row, column) : NULL };
+    return (struct row_reader){ data,
+                                data != NULL ? data + sqlite3_column_bytes(row, column) : NULL };
 }
 
 static struct row_reader reader_of(const struct buf *bytes)
 {
-    const char *data = bytes->data ? bytes->data : "";
+    const char *data = bytes->data != NULL ? bytes->data : "";
     return (struct row_reader){ data, data + bytes->size };
 }
 
@@ -156,7 +157,7 @@ static enum status load_blocks(struct journal *journal, sqlite3_stmt *row, struc
     }
     (void)sqlite3_reset(row);
     out->list = calloc(out->bytes.size / sizeof(struct row_head) + 1, sizeof(*out->list));
-    if (!out->list)
+    if (out->list == NULL)
         return ST_NO_MEMORY;
     struct row_reader reader = reader_of(&out->bytes);
     while (out->bytes.size > 0 && read_row(&reader, &out->list[out->count]))
@@ -180,7 +181,7 @@ static enum status merge(struct journal *journal, const char *id, const struct j
     const uint64_t first = rows[0].step, last = rows[count - 1].step;
     auto_free struct journal_metric *both = calloc(count + old->count, sizeof(*both));
     size_t left = 0, used = 0, at = 0;
-    if (!both)
+    if (both == NULL)
         return ST_NO_MEMORY;
     while (left < old->count && old->list[left].step < first)
         left++;
@@ -364,7 +365,7 @@ static enum status replace_old(struct journal *journal, const char *id, struct t
     auto_free struct journal_metric *rows =
         calloc(t->kept.size / sizeof(struct row_head) + 1, sizeof(*rows));
     size_t count = 0;
-    if (!rows)
+    if (rows == NULL)
         return ST_NO_MEMORY;
     struct row_reader reader = reader_of(&t->kept);
     while (t->kept.size > 0 && read_row(&reader, &rows[count]))
@@ -458,7 +459,7 @@ enum status journal_put_metrics(struct journal *journal, const char *id,
         return ST_OK;
     auto_free const struct journal_metric **order = calloc(count, sizeof(void *));
     auto_free struct journal_metric *sorted = calloc(count, sizeof(*sorted));
-    if (!order || !sorted)
+    if (order == NULL || sorted == NULL)
         return ST_NO_MEMORY;
     const size_t used = sort_rows(rows, count, order, sorted);
     enum status st = ST_OK;

@@ -341,7 +341,7 @@ static enum status open_db(struct journal *journal, const char *path)
         path, &journal->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_busy_timeout(journal->db, BUSY_MS);
-    if (rc == SQLITE_OK && journal->watch.beat)
+    if (rc == SQLITE_OK && journal->watch.beat != NULL)
         sqlite3_progress_handler(journal->db, BEAT_STEPS, on_progress, journal);
     int version = 0;
     if (rc == SQLITE_OK)
@@ -408,15 +408,15 @@ enum status journal_open_watched(const char *path, const struct journal_watch *w
                                  struct journal **out)
 {
     struct journal *journal = calloc(1, sizeof(*journal));
-    if (!journal)
+    if (journal == NULL)
         return ST_NO_MEMORY;
     journal->lock_fd = journal->file_fd = -1;
     journal->bytes_max = JOURNAL_BYTES_MAX;
     journal->watch = *watch;
     journal->path = strdup(path);
-    enum status st = journal->path ? journal_lock(path, &journal->lock_fd) : ST_NO_MEMORY;
+    enum status st = journal->path != NULL ? journal_lock(path, &journal->lock_fd) : ST_NO_MEMORY;
     auto_free char *real = realpath(path, NULL); /* SQLite's files are beside that */
-    const char *at = real ? real : path;
+    const char *at = real != NULL ? real : path;
     if (st == ST_OK)
         st = take_restored(journal, at);
     if (st == ST_OK)

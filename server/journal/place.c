@@ -97,7 +97,7 @@ static bool has_wal(const char *path)
 {
     char wal[PATH_BYTES];
     auto_free char *real = realpath(path, NULL);
-    (void)snprintf(wal, sizeof(wal), "%.1024s-wal", real ? real : path);
+    (void)snprintf(wal, sizeof(wal), "%.1024s-wal", real != NULL ? real : path);
     return access(wal, F_OK) == 0;
 }
 
@@ -184,7 +184,7 @@ enum status journal_look(const char *path, bool lived, const struct journal_watc
     if (rc == SQLITE_OK)
         rc = sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (rc == SQLITE_OK) {
-        if (watch->beat)
+        if (watch->beat != NULL)
             sqlite3_progress_handler(db, BEAT_STEPS, on_progress, (void *)watch);
         st = look_at_tables(db, lived, size <= WHOLE_BYTES, reason);
     } else {
@@ -208,9 +208,9 @@ static enum status sync_folder_of(const char *path)
     char folder[PATH_BYTES];
     (void)snprintf(folder, sizeof(folder), "%s", path);
     char *slash = strrchr(folder, '/');
-    if (slash)
+    if (slash != NULL)
         *slash = '\0';
-    return sync_path(!slash ? "." : folder[0] ? folder : "/", O_DIRECTORY);
+    return sync_path(slash == NULL ? "." : folder[0] ? folder : "/", O_DIRECTORY);
 }
 
 /* SQLite finds the WAL of what is set aside by the same ending. */

@@ -172,7 +172,7 @@ enum status journal_status(struct journal *journal, int rc)
     if (rc == SQLITE_OK || rc == SQLITE_DONE || rc == SQLITE_ROW)
         return ST_OK;
     (void)snprintf(journal->error, sizeof(journal->error), "%s",
-                   journal->db ? sqlite3_errmsg(journal->db) : sqlite3_errstr(rc));
+                   journal->db != NULL ? sqlite3_errmsg(journal->db) : sqlite3_errstr(rc));
     switch (rc & 0xff) {
     case SQLITE_FULL:
         return ST_FULL;
@@ -192,7 +192,7 @@ enum status journal_status(struct journal *journal, int rc)
 enum status journal_open_beside(const char *path, struct journal **out)
 {
     struct journal *journal = calloc(1, sizeof(*journal));
-    if (!journal)
+    if (journal == NULL)
         return ST_NO_MEMORY;
     journal->lock_fd = journal->file_fd = -1;                      /* the writer has the lock */
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX; /* of a WAL readers keep notes */
@@ -210,7 +210,7 @@ enum status journal_open_beside(const char *path, struct journal **out)
 
 void journal_close(struct journal *journal)
 {
-    if (!journal)
+    if (journal == NULL)
         return;
     for (int i = 0; i < SQL_COUNT; i++)
         (void)sqlite3_finalize(journal->statements[i]);
@@ -279,7 +279,7 @@ enum status journal_end_restore(struct journal *journal)
 const char *journal_text_at(sqlite3_stmt *row, int column)
 {
     const char *value = (const char *)sqlite3_column_text(row, column);
-    return value ? value : "";
+    return value != NULL ? value : "";
 }
 
 static enum status bind_values(struct journal *journal, enum journal_sql sql, sqlite3_stmt **out,
@@ -287,7 +287,7 @@ static enum status bind_values(struct journal *journal, enum journal_sql sql, sq
 {
     sqlite3_stmt *statement = journal->statements[sql];
     int rc = SQLITE_OK;
-    if (!statement) {
+    if (statement == NULL) {
         rc = sqlite3_prepare_v3(journal->db, sql_texts[sql], -1, SQLITE_PREPARE_PERSISTENT,
                                 &statement, NULL);
         if (rc != SQLITE_OK)
@@ -298,7 +298,7 @@ static enum status bind_values(struct journal *journal, enum journal_sql sql, sq
     for (int i = 0; rc == SQLITE_OK && types[i]; i++) {
         if (types[i] == 't') {
             const char *text = va_arg(args, const char *);
-            rc = sqlite3_bind_text(statement, i + 1, text ? text : "", -1, SQLITE_STATIC);
+            rc = sqlite3_bind_text(statement, i + 1, text != NULL ? text : "", -1, SQLITE_STATIC);
         } else if (types[i] == 'i') {
             rc = sqlite3_bind_int64(statement, i + 1, va_arg(args, int64_t));
         } else if (types[i] == 'r') {
@@ -306,7 +306,8 @@ static enum status bind_values(struct journal *journal, enum journal_sql sql, sq
         } else {
             const void *data = va_arg(args, const void *);
             size_t size = va_arg(args, size_t);
-            rc = sqlite3_bind_blob64(statement, i + 1, data ? data : "", size, SQLITE_STATIC);
+            rc = sqlite3_bind_blob64(statement, i + 1, data != NULL ? data : "", size,
+                                     SQLITE_STATIC);
         }
     }
     *out = statement;

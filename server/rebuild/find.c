@@ -38,7 +38,8 @@ static enum status name_store(const struct io *io, const char *given, char out[L
         return ST_OK;
     }
     char *real = realpath(given, NULL);
-    enum status st = real && strlen(real) < LIMIT_PATH ? io->stat(io->self, real, &info) : ST_FULL;
+    enum status st =
+        real != NULL && strlen(real) < LIMIT_PATH ? io->stat(io->self, real, &info) : ST_FULL;
     if (st == ST_OK && info.is_dir) {
         (void)snprintf(out, LIMIT_PATH, "%s", real);
     } else {
@@ -53,7 +54,7 @@ static enum status name_stores(const struct rebuild_options *options, struct reb
                                struct reason *reason)
 {
     list->stores = calloc(options->store_count, sizeof(list->stores[0]));
-    if (!list->stores)
+    if (list->stores == NULL)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < options->store_count; i++) {
         char *name = list->stores[list->store_count];
@@ -86,7 +87,7 @@ static enum status add_found(struct walk *walk, const char *name, int64_t seq)
     if (list->count == list->capacity) {
         const size_t capacity = list->capacity ? 2 * list->capacity : 64;
         void *more = realloc(list->list, capacity * sizeof(list->list[0]));
-        if (!more)
+        if (more == NULL)
             return ST_NO_MEMORY;
         list->list = more;
         list->capacity = capacity;

@@ -185,7 +185,7 @@ static enum status name_files(struct rebuild *r, struct reason *reason)
     const time_t now = (time_t)(r->options->wall_ms / 1000);
     struct tm tm;
     char when[32] = "", name[64];
-    if (gmtime_r(&now, &tm))
+    if (gmtime_r(&now, &tm) != NULL)
         (void)strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", &tm);
     (void)snprintf(name, sizeof(name), REBUILD_JOURNAL ".lost-%s", when);
     enum status st = ckpt_path(r->options->state, REBUILD_JOURNAL, r->path);

@@ -88,7 +88,7 @@ static enum status check_file(void *arg, uint32_t item)
 static int64_t wall_of(const char *created_at)
 {
     struct tm tm = { 0 };
-    if (!strptime(created_at, "%Y-%m-%dT%H:%M:%S", &tm))
+    if (strptime(created_at, "%Y-%m-%dT%H:%M:%S", &tm) == NULL)
         return 0;
     const time_t time = timegm(&tm);
     return time > 0 ? (int64_t)time * 1000 : 0;
@@ -132,12 +132,13 @@ static enum status check_ckpt(struct reading *r, const struct ckpt_entry *entry,
         return say_away(r, entry->dir, st);
     const struct ckpt_parent *parent = &manifest->parent;
     if (parent->generation > UINT32_MAX ||
-        (parent->generation > 0 && !fsm_find_ckpt(m, parent->step, (uint32_t)parent->generation))) {
+        (parent->generation > 0 &&
+         fsm_find_ckpt(m, parent->step, (uint32_t)parent->generation) == NULL)) {
         reason_set(why, "it is a difference to step %llu of attempt %llu, which is missing",
                    (unsigned long long)parent->step, (unsigned long long)parent->generation);
         return ST_INCOMPLETE;
     }
-    if (fsm_find_ckpt(m, entry->step, (uint32_t)entry->generation)) {
+    if (fsm_find_ckpt(m, entry->step, (uint32_t)entry->generation) != NULL) {
         reason_set(why, "there are two of it");
         return ST_INCOMPLETE;
     }
@@ -204,9 +205,9 @@ static enum status take_blobs(struct reading *r, struct ckpt_reader *reader)
         st = ST_CORRUPT;
     if (st == ST_OK)
         st = ckpt_read_blob(reader, "pins.json", &job->pins, &size);
-    if (st == ST_NOT_FOUND && job->job_file) {
+    if (st == ST_NOT_FOUND && job->job_file != NULL) {
         job->pins = strdup(""); /* the checkpoint is of before there were pins */
-        st = job->pins ? ST_OK : ST_NO_MEMORY;
+        st = job->pins != NULL ? ST_OK : ST_NO_MEMORY;
     }
     if (st != ST_OK)
         return st;
@@ -274,7 +275,7 @@ static bool same_folder(const char *a, const char *b)
     if (ckpt_store_is_object(a) || ckpt_store_is_object(b))
         return false;
     auto_free char *real = realpath(a, NULL);
-    return real && strcmp(real, b) == 0;
+    return real != NULL && strcmp(real, b) == 0;
 }
 
 /* Has the job go on saving where its checkpoints were found. */
@@ -294,7 +295,7 @@ static enum status move_store(struct reading *r)
     enum status st = jobspec_print(r->spec, &text);
     char *file = st == ST_OK ? buf_take(&text, NULL) : NULL;
     buf_release(&text);
-    if (!file)
+    if (file == NULL)
         return st == ST_OK ? ST_NO_MEMORY : st;
     free(job->job_file);
     job->job_file = file;
@@ -414,7 +415,7 @@ enum status rebuild_read(const struct io *io, const struct rebuild_found *found,
     uint64_t used = 0;
     *out = (struct rebuild_job){ .found = found };
     auto_free struct jobspec *spec = calloc(1, sizeof(*spec));
-    if (!spec)
+    if (spec == NULL)
         return ST_NO_MEMORY;
     struct reading r = {
         .io = io, .job = out, .reason = reason, .find_until = io_find_until(), .spec = spec

@@ -41,7 +41,7 @@ static const struct json_field job_fields[] = {
 
 static bool put(json_t *to, const char *name, json_t *value)
 {
-    return value && json_object_set_new(to, name, value) == 0;
+    return value != NULL && json_object_set_new(to, name, value) == 0;
 }
 
 /* Times are in milliseconds from now, as in fsm_dump. */
@@ -52,7 +52,8 @@ static json_t *dump_job(const struct coord *coord, const struct coord_job *job, 
     coord_blocked(coord, job, &blocked);
     coord_reason(coord, job, &reason);
     json_t *out = fields_encode(job, job_fields, COUNT(job_fields));
-    const bool ok = out && put(out, "blocked_by", json_string(fsm_block_name(blocked.by))) &&
+    const bool ok = out != NULL &&
+                    put(out, "blocked_by", json_string(fsm_block_name(blocked.by))) &&
                     put(out, "blocked", json_string(blocked.text)) &&
                     put(out, "reason", json_string(reason.text)) &&
                     put(out, "ticked_at", json_integer(job->ticked_at - now)) &&
@@ -68,7 +69,7 @@ char *render_debug(const struct coord *coord, const struct coord_job *job)
     const int64_t now = clock_mono_ms(coord_options(coord)->clock);
     json_t *out = json_object();
     char *text = NULL;
-    if (out && put(out, "job", dump_job(coord, job, now)) &&
+    if (out != NULL && put(out, "job", dump_job(coord, job, now)) &&
         put(out, "machine", fsm_dump(&job->m, now)))
         text = json_dumps(out, JSON_COMPACT);
     json_decref(out);

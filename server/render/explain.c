@@ -171,7 +171,7 @@ static bool render_cause(const struct fsm_fault *cause, Cairn__V1__ExplainJobRep
     if (cause->kind == FSM_FAULT_NONE)
         return true;
     Cairn__V1__FirstCause *one = malloc(sizeof(*one));
-    if (!one)
+    if (one == NULL)
         return false;
     cairn__v1__first_cause__init(one);
     out->first_cause = one;
@@ -180,7 +180,7 @@ static bool render_cause(const struct fsm_fault *cause, Cairn__V1__ExplainJobRep
     one->kind = render_text(fsm_fault_name(cause->kind));
     one->phase = render_text(cause->phase);
     one->message = render_text(cause->message);
-    return one->kind && one->phase && one->message;
+    return one->kind != NULL && one->phase != NULL && one->message != NULL;
 }
 
 static bool render_blocked(const struct coord *coord, const struct coord_job *job,
@@ -191,14 +191,14 @@ static bool render_blocked(const struct coord *coord, const struct coord_job *jo
     if (blocked.by == FSM_BLOCK_NONE)
         return true;
     Cairn__V1__Blocked *one = malloc(sizeof(*one));
-    if (!one)
+    if (one == NULL)
         return false;
     cairn__v1__blocked__init(one);
     out->blocked = one;
     one->by = render_text(fsm_block_name(blocked.by));
     one->text = render_text(blocked.text);
     one->seconds = (double)blocked.for_ms / 1e3;
-    return one->by && one->text;
+    return one->by != NULL && one->text != NULL;
 }
 
 /* Fills in the part of the message that the core knows. */
@@ -210,12 +210,12 @@ static bool render_known(struct explain *page, const struct coord *coord, struct
     out->since = render_time_text(m->since_state == m->state ? m->since_wall : 0);
     if (m->recovery.state == RECOVERY_ENDING) {
         out->ending = render_recovery(&m->recovery);
-        if (!out->ending)
+        if (out->ending == NULL)
             return false;
         out->ending__case = CAIRN__V1__EXPLAIN_JOB_REPLY__ENDING__ENDING;
     }
     out->job = render_job(coord, job, RENDER_CKPTS);
-    return out->since && out->job && render_cause(&m->first_cause, out) &&
+    return out->since != NULL && out->job != NULL && render_cause(&m->first_cause, out) &&
            render_blocked(coord, job, out);
 }
 
@@ -235,7 +235,7 @@ static void write_known(struct explain *page, const struct coord *coord,
 
 void explain_free(struct explain *explain)
 {
-    if (!explain)
+    if (explain == NULL)
         return;
     buf_release(&explain->text);
     buf_release(&explain->plan);
@@ -247,10 +247,10 @@ void explain_free(struct explain *explain)
 struct explain *explain_begin(const struct coord *coord, struct coord_job *job, bool spare_node)
 {
     struct explain *page = calloc(1, sizeof(*page));
-    if (!page)
+    if (page == NULL)
         return NULL;
     page->out = malloc(sizeof(*page->out));
-    if (page->out)
+    if (page->out != NULL)
         cairn__v1__explain_job_reply__init(page->out);
     buf_init(&page->text, TEXT_MAX);
     buf_init(&page->plan, TEXT_MAX / 2);
@@ -260,7 +260,7 @@ struct explain *explain_begin(const struct coord *coord, struct coord_job *job, 
     page->spare_node = spare_node;
     (void)snprintf(page->name, sizeof(page->name), "%s", job->name);
     write_known(page, coord, job);
-    if (page->status == ST_OK && page->out && render_known(page, coord, job))
+    if (page->status == ST_OK && page->out != NULL && render_known(page, coord, job))
         return page;
     explain_free(page);
     return NULL;
@@ -284,13 +284,13 @@ static void losses(struct explain *page)
 static bool add_advice(Cairn__V1__ExplainJobReply *out, const struct story_advice *advice)
 {
     Cairn__V1__Advice *one = malloc(sizeof(*one));
-    if (!one)
+    if (one == NULL)
         return false;
     cairn__v1__advice__init(one);
     out->advice[out->n_advice++] = one;
     one->about = render_text(advice->about);
     one->text = render_text(advice->text.text);
-    return one->about && one->text;
+    return one->about != NULL && one->text != NULL;
 }
 
 static void advice(struct explain *page)
@@ -301,7 +301,7 @@ static void advice(struct explain *page)
                                        .copies = page->copies };
     const uint32_t count = story_advise(&page->story, &facts, list);
     page->out->advice = calloc(STORY_ADVICE, sizeof(void *));
-    if (!page->out->advice)
+    if (page->out->advice == NULL)
         page->status = ST_NO_MEMORY;
     if (count > 0) {
         line(page, "%s", "");
@@ -407,7 +407,7 @@ static bool add_generation(void *arg, const struct journal_generation *row)
     struct explain *page = arg;
     Cairn__V1__ExplainJobReply *out = page->out;
     Cairn__V1__Generation *one = render_generation(row);
-    if (!one) {
+    if (one == NULL) {
         page->status = ST_NO_MEMORY;
         return false;
     }
@@ -420,7 +420,7 @@ static bool add_generation(void *arg, const struct journal_generation *row)
 static enum status read_generations(struct explain *page, struct journal *journal)
 {
     page->out->generations = calloc(SHOWN_MAX, sizeof(void *));
-    if (!page->out->generations)
+    if (page->out->generations == NULL)
         return ST_NO_MEMORY;
     enum status st =
         journal_each_generation(journal, page->of.job, SHOWN_MAX, add_generation, page);
@@ -434,19 +434,19 @@ static enum status read_generations(struct explain *page, struct journal *journa
 static bool render_losses(const struct story *story, Cairn__V1__ExplainJobReply *out)
 {
     out->lost_by_cause = calloc(STORY_FAULTS, sizeof(void *));
-    for (uint32_t i = 0; out->lost_by_cause && i < STORY_FAULTS; i++) {
+    for (uint32_t i = 0; out->lost_by_cause != NULL && i < STORY_FAULTS; i++) {
         const struct story_loss *loss = &story->of[i];
         if (loss->count == 0)
             continue;
         Cairn__V1__CauseLoss *one = malloc(sizeof(*one));
-        if (!one)
+        if (one == NULL)
             return false;
         cairn__v1__cause_loss__init(one);
         out->lost_by_cause[out->n_lost_by_cause++] = one;
         one->cause = render_text(story_cause(i));
         one->count = loss->count;
         one->steps_lost = loss->steps;
-        if (!one->cause || !render_parts(loss->ms, &one->n_seconds, &one->seconds))
+        if (one->cause == NULL || !render_parts(loss->ms, &one->n_seconds, &one->seconds))
             return false;
     }
     return out->lost_by_cause != NULL;
@@ -493,7 +493,7 @@ enum status explain_end(struct explain *explain, struct journal *journal,
     enum status st = render_history(&explain->of, journal, reply->job);
     if (st == ST_OK)
         st = explain->status;
-    if (st == ST_OK && (!reply->text || !render_losses(&explain->story, reply)))
+    if (st == ST_OK && (reply->text == NULL || !render_losses(&explain->story, reply)))
         st = ST_NO_MEMORY;
     if (st == ST_OK) {
         *out = reply;

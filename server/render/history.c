@@ -13,15 +13,15 @@ bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
 {
     Cairn__V1__LostSeconds **list = calloc(RECOVERY_PARTS, sizeof(void *));
     *out = list;
-    for (int i = 0; list && i < RECOVERY_PARTS; i++) {
+    for (int i = 0; list != NULL && i < RECOVERY_PARTS; i++) {
         Cairn__V1__LostSeconds *one = malloc(sizeof(*one));
-        if (!one)
+        if (one == NULL)
             return false;
         cairn__v1__lost_seconds__init(one);
         list[(*out_count)++] = one;
         one->cause = render_text(recovery_part_name((enum recovery_part)i));
         one->seconds = (double)ms[i] / 1e3;
-        if (!one->cause)
+        if (one->cause == NULL)
             return false;
     }
     return list != NULL;
@@ -43,7 +43,7 @@ static void count_nodes(char *list, Cairn__V1__Generation *out)
     const char *names[LIMIT_RANKS];
     uint32_t count = 0;
     char *rest = NULL;
-    for (char *name = strtok_r(list, ",", &rest); name && count < LIMIT_RANKS;
+    for (char *name = strtok_r(list, ",", &rest); name != NULL && count < LIMIT_RANKS;
          name = strtok_r(NULL, ",", &rest))
         names[count++] = name;
     qsort(names, count, sizeof(names[0]), compare_names);
@@ -60,11 +60,11 @@ int64_t render_lasted_ms(const struct journal_generation *row)
 Cairn__V1__Generation *render_generation(const struct journal_generation *row)
 {
     Cairn__V1__Generation *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__generation__init(out);
     char *nodes = strdup(row->nodes);
-    if (nodes)
+    if (nodes != NULL)
         count_nodes(nodes, out);
     out->generation = row->generation;
     out->from_step = row->restore_step;
@@ -76,7 +76,8 @@ Cairn__V1__Generation *render_generation(const struct journal_generation *row)
     out->message = render_text(row->message);
     const bool counted = nodes != NULL;
     free(nodes);
-    if (counted && out->begin && out->end && out->nodes && out->cause && out->message)
+    if (counted && out->begin != NULL && out->end != NULL && out->nodes != NULL &&
+        out->cause != NULL && out->message != NULL)
         return out;
     cairn__v1__generation__free_unpacked(out, NULL);
     return NULL;
@@ -105,7 +106,7 @@ Cairn__V1__Recovery *render_recovery(const struct recovery *r)
 {
     char at[32];
     Cairn__V1__Recovery *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__recovery__init(out);
     render_time(r->wall_ms, at);
@@ -121,8 +122,9 @@ Cairn__V1__Recovery *render_recovery(const struct recovery *r)
     out->step = r->step;
     out->steps_lost = recovery_steps_lost(r);
     out->state = render_text(state_name(r->state));
-    if (render_parts(r->ms, &out->n_seconds, &out->seconds) && out->kind && out->node &&
-        out->cause && out->message && out->phase && out->time && out->state)
+    if (render_parts(r->ms, &out->n_seconds, &out->seconds) && out->kind != NULL &&
+        out->node != NULL && out->cause != NULL && out->message != NULL && out->phase != NULL &&
+        out->time != NULL && out->state != NULL)
         return out;
     cairn__v1__recovery__free_unpacked(out, NULL);
     return NULL;
@@ -165,7 +167,7 @@ static bool add_recovery(void *arg, uint32_t generation, const char *text)
         return true;
     Cairn__V1__Recovery *one = render_recovery(&r);
     listing->failed = one == NULL;
-    if (one)
+    if (one != NULL)
         listing->out->recoveries[listing->out->n_recoveries++] = one;
     return one != NULL;
 }
@@ -175,7 +177,7 @@ static bool add_event(void *arg, const struct journal_event *row)
     struct listing *listing = arg;
     Cairn__V1__Event *event = malloc(sizeof(*event));
     listing->failed = event == NULL;
-    if (!event)
+    if (event == NULL)
         return false;
     cairn__v1__event__init(event);
     event->time = render_time_text(row->wall_ms);
@@ -193,7 +195,7 @@ enum status render_history(const struct render_history *of, struct journal *jour
     struct listing listing = { .of = of, .out = out };
     out->events = calloc(RENDER_EVENTS, sizeof(void *));
     out->recoveries = calloc(RENDER_RECOVERIES, sizeof(void *));
-    if (!out->events || !out->recoveries)
+    if (out->events == NULL || out->recoveries == NULL)
         return ST_NO_MEMORY;
     enum status st = journal_each_event(journal, of->job, RENDER_EVENTS, add_event, &listing);
     if (st == ST_OK && !listing.failed)

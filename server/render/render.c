@@ -19,7 +19,7 @@ void render_time(int64_t wall_ms, char out[32])
     time_t seconds = (time_t)(wall_ms / 1000);
     struct tm tm;
     out[0] = '\0';
-    if (wall_ms <= 0 || !gmtime_r(&seconds, &tm))
+    if (wall_ms <= 0 || gmtime_r(&seconds, &tm) == NULL)
         return;
     size_t used = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
     (void)snprintf(out + used, 32 - used, ".%03dZ", (int)(wall_ms % 1000));
@@ -57,7 +57,7 @@ static const struct fsm_ckpt *oldest_ckpt(const struct fsm *m)
 void render_space_hint(const struct coord_job *job, struct reason *out)
 {
     const struct fsm_ckpt *oldest = oldest_ckpt(&job->m);
-    if (oldest && !job->unreadable[0]) {
+    if (oldest != NULL && !job->unreadable[0]) {
         reason_set(out,
                    "'cairn ckpt rm %s@%llu' removes the oldest one that is kept "
                    "(checkpoint.keep.last: %lld)",
@@ -91,7 +91,7 @@ static enum status render_times(const struct fsm_save_times *times, Cairn__V1__S
     if (times->encode_us == 0)
         return ST_OK;
     *out = malloc(sizeof(**out));
-    if (!*out)
+    if (*out == NULL)
         return ST_NO_MEMORY;
     cairn__v1__save_times__init(*out);
     (*out)->stall_us = (uint64_t)times->stall_us;
@@ -106,7 +106,7 @@ static enum status render_times(const struct fsm_save_times *times, Cairn__V1__S
 Cairn__V1__Checkpoint *render_ckpt(const struct coord_job *job, const struct fsm_ckpt *ckpt)
 {
     Cairn__V1__Checkpoint *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__checkpoint__init(out);
     bool bad = ckpt->state == FSM_CKPT_BAD || ckpt->state == FSM_CKPT_QUARANTINING;
@@ -114,7 +114,7 @@ Cairn__V1__Checkpoint *render_ckpt(const struct coord_job *job, const struct fsm
     if (!job->unreadable[0] &&
         coord_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof(dir)) == ST_OK) {
         const char *slash = strrchr(dir, '/');
-        int parent = slash ? (int)(slash - dir) + 1 : 0;
+        int parent = slash != NULL ? (int)(slash - dir) + 1 : 0;
         (void)snprintf(path, sizeof(path), "%.*s%s%s", parent, dir,
                        ckpt->state == FSM_CKPT_BAD ? "bad-" : "", dir + parent);
     }
@@ -153,7 +153,7 @@ static const char *worker_state(const struct fsm *m, const struct fsm_rank *rank
 static Cairn__V1__WorkerUsage *render_usage(const Cairn__V1__WorkerUsage *usage)
 {
     Cairn__V1__WorkerUsage *out = malloc(sizeof(*out));
-    if (out)
+    if (out != NULL)
         *out = *usage;
     return out;
 }
@@ -164,25 +164,25 @@ static bool add_measured(const struct coord_job *job, uint32_t index, Cairn__V1_
     const struct coord_rank_report *report = coord_rank_report(job, index);
     const Cairn__V1__WorkerUsage *usage = coord_usage(job, index);
     const bool runs = fsm_alive_rank(&job->m, index);
-    if (runs && report && report->peak_flops > 0) {
+    if (runs && report != NULL && report->peak_flops > 0) {
         out->peak_flops__case = CAIRN__V1__WORKER__PEAK_FLOPS__PEAK_FLOPS;
         out->peak_flops = report->peak_flops;
     }
-    if (runs && report && report->counts) {
+    if (runs && report != NULL && report->counts) {
         out->sent__case = CAIRN__V1__WORKER__SENT__SENT_BYTES;
         out->sent_bytes = report->sent_bytes;
         out->received__case = CAIRN__V1__WORKER__RECEIVED__RECEIVED_BYTES;
         out->received_bytes = report->received_bytes;
     }
-    out->usage = usage ? render_usage(usage) : NULL;
-    return !usage || out->usage;
+    out->usage = usage != NULL ? render_usage(usage) : NULL;
+    return usage == NULL || out->usage != NULL;
 }
 
 static Cairn__V1__Worker *render_worker(const struct coord_job *job, uint32_t index, uint32_t share)
 {
     const struct fsm_rank *rank = &job->m.ranks[index];
     Cairn__V1__Worker *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__worker__init(out);
     out->rank = index;
@@ -206,7 +206,7 @@ static Cairn__V1__Worker *render_worker(const struct coord_job *job, uint32_t in
 static Cairn__V1__Spare *render_spare(const struct fsm_rank *rank)
 {
     Cairn__V1__Spare *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__spare__init(out);
     out->node = render_text(rank->node);
@@ -220,7 +220,7 @@ static Cairn__V1__Spare *render_spare(const struct fsm_rank *rank)
 static Cairn__V1__LostSeconds *render_lost(const struct fsm *m, enum fsm_lost lost)
 {
     Cairn__V1__LostSeconds *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__lost_seconds__init(out);
     out->cause = render_text(fsm_lost_name(lost));
@@ -231,7 +231,7 @@ static Cairn__V1__LostSeconds *render_lost(const struct fsm *m, enum fsm_lost lo
 static Cairn__V1__Gpu *render_gpu(const struct coord_gpu *gpu)
 {
     Cairn__V1__Gpu *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__gpu__init(out);
     out->name = render_text(gpu->name);
@@ -274,7 +274,7 @@ static char *reason_of(const struct coord *coord, const struct coord_node *node)
 Cairn__V1__Node *render_node(struct coord *coord, struct coord_node *node)
 {
     Cairn__V1__Node *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__node__init(out);
     const char *state = "ready";
@@ -282,7 +282,7 @@ Cairn__V1__Node *render_node(struct coord *coord, struct coord_node *node)
         state = "forgotten";
     } else if (node->stay == COORD_LEFT) {
         state = "left";
-    } else if ((node->silent || !node->conn) && coord_node_heard(node)) {
+    } else if ((node->silent || node->conn == NULL) && coord_node_heard(node)) {
         state = "unsupervised";
     } else if (coord_node_held(coord, node)) {
         state = "silent";
@@ -305,14 +305,14 @@ Cairn__V1__Node *render_node(struct coord *coord, struct coord_node *node)
     out->gpus_used = coord_node_gpus_used(coord, node);
     out->undying = coord_node_unkillable(coord, node);
     out->reason = reason_of(coord, node);
-    if (coord_node_usage(node))
+    if (coord_node_usage(node) != NULL)
         out->usage = malloc(sizeof(*out->usage));
-    if (out->usage) /* without memory it isn't told */
+    if (out->usage != NULL) /* without memory it isn't told */
         *out->usage = *coord_node_usage(node);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
-    for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
+    for (uint32_t i = 0; out->gpus != NULL && i < node->gpu_count; i++) {
         out->gpus[i] = render_gpu(&node->gpus[i]);
-        if (!out->gpus[i])
+        if (out->gpus[i] == NULL)
             break;
         out->n_gpus++;
     }
@@ -329,14 +329,14 @@ static bool add_checkpoints(const struct coord_job *job, size_t max, size_t *end
     const struct fsm *m = &job->m;
     Cairn__V1__Checkpoint **list = calloc(max < *end ? max + 1 : *end + 1, sizeof(void *));
     *out = list;
-    if (!list)
+    if (list == NULL)
         return false;
     for (; *end > 0 && *out_count < max; (*end)--) {
         const struct fsm_ckpt *ckpt = &m->catalog[*end - 1];
         if (ckpt->state == FSM_CKPT_REMOVING)
             continue;
         list[*out_count] = render_ckpt(job, ckpt);
-        if (!list[*out_count])
+        if (list[*out_count] == NULL)
             return false;
         (*out_count)++;
     }
@@ -360,7 +360,7 @@ static Cairn__V1__ListCheckpointsReply *render_page(const struct coord_job *job,
                                                     size_t end)
 {
     Cairn__V1__ListCheckpointsReply *page = malloc(sizeof(*page));
-    if (!page)
+    if (page == NULL)
         return NULL;
     cairn__v1__list_checkpoints_reply__init(page);
     bool ok = add_checkpoints(job, size, &end, &page->n_checkpoints, &page->checkpoints);
@@ -394,21 +394,21 @@ enum status render_ckpts(const struct coord_job *job, size_t size, const char *t
             end--;
     }
     *out = render_page(job, size > 0 && size < RENDER_PAGE ? size : RENDER_PAGE, end);
-    return *out ? ST_OK : ST_NO_MEMORY;
+    return *out != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
 static bool add_workers(const struct coord_job *job, Cairn__V1__Job *out)
 {
     uint32_t ranks = job->m.generation > 0 ? job->m.size : 0;
     out->workers = calloc(ranks ? ranks : 1, sizeof(void *));
-    if (!out->workers)
+    if (out->workers == NULL)
         return false;
     struct jobspec_layout layout = { .stage_count = 0 };
     if (ranks > 0 && coord_layout(job, &layout) != ST_OK)
         layout.shares[0] = 0; /* its file can't be read */
     for (uint32_t i = 0; i < ranks; i++) {
         Cairn__V1__Worker *worker = render_worker(job, i, layout.shares[i]);
-        if (!worker)
+        if (worker == NULL)
             return false;
         out->workers[out->n_workers++] = worker;
     }
@@ -419,13 +419,13 @@ static bool add_spares(const struct coord_job *job, Cairn__V1__Job *out)
 {
     const struct fsm *m = &job->m;
     out->spares = calloc(m->count - m->size + 1, sizeof(void *));
-    if (!out->spares)
+    if (out->spares == NULL)
         return false;
     for (uint32_t i = m->size; i < m->count; i++) {
         Cairn__V1__Spare *spare = m->ranks[i].gone ? NULL : render_spare(&m->ranks[i]);
-        if (!spare && !m->ranks[i].gone)
+        if (spare == NULL && !m->ranks[i].gone)
             return false;
-        if (spare)
+        if (spare != NULL)
             out->spares[out->n_spares++] = spare;
     }
     return true;
@@ -434,11 +434,11 @@ static bool add_spares(const struct coord_job *job, Cairn__V1__Job *out)
 static bool add_lost(const struct coord_job *job, Cairn__V1__Job *out)
 {
     out->lost_seconds = calloc(FSM_LOST_COUNT, sizeof(void *));
-    if (!out->lost_seconds)
+    if (out->lost_seconds == NULL)
         return false;
     for (int i = 0; i < FSM_LOST_COUNT; i++) {
         Cairn__V1__LostSeconds *lost = render_lost(&job->m, (enum fsm_lost)i);
-        if (!lost)
+        if (lost == NULL)
             return false;
         out->lost_seconds[out->n_lost_seconds++] = lost;
     }
@@ -449,7 +449,7 @@ static bool add_plan(const struct coord_job *job, Cairn__V1__Job *out)
 {
     const struct fsm *m = &job->m;
     Cairn__V1__CheckpointPlan *plan = malloc(sizeof(*plan));
-    if (!plan)
+    if (plan == NULL)
         return false;
     cairn__v1__checkpoint_plan__init(plan);
     out->checkpoint_plan = plan;
@@ -471,7 +471,7 @@ static bool add_phase(const struct coord_job *job, uint32_t part, Cairn__V1__Job
     if (!isfinite(ms))
         return true;
     Cairn__V1__Phase *phase = malloc(sizeof(*phase));
-    if (!phase)
+    if (phase == NULL)
         return false;
     cairn__v1__phase__init(phase);
     phase->name = render_text(coord_part_name(part));
@@ -560,7 +560,7 @@ static void add_scalars(const struct coord *coord, struct coord_job *job, Cairn_
 Cairn__V1__Job *render_job(const struct coord *coord, struct coord_job *job, size_t ckpts_max)
 {
     Cairn__V1__Job *out = malloc(sizeof(*out));
-    if (!out)
+    if (out == NULL)
         return NULL;
     cairn__v1__job__init(out);
     add_scalars(coord, job, out);

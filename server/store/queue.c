@@ -61,8 +61,8 @@ static void unlock(struct store_queue *queue)
 
 static void queue_destroy(struct store_queue *queue)
 {
-    CHECK(!queue->runners);
-    while (queue->lines) {
+    CHECK(queue->runners == NULL);
+    while (queue->lines != NULL) {
         struct line *line = queue->lines;
         queue->lines = line->next;
         free(line);
@@ -77,12 +77,12 @@ static void queue_destroy(struct store_queue *queue)
 static struct line *line_of(struct store_queue *queue, const struct store_task *task)
 {
     bool reads = task->kind == TASK_IS_READ;
-    for (struct line *line = queue->lines; line; line = line->next) {
+    for (struct line *line = queue->lines; line != NULL; line = line->next) {
         if (line->reads == reads && strcmp(line->store, task->store) == 0)
             return line;
     }
     struct line *line = calloc(1, sizeof(*line));
-    if (!line)
+    if (line == NULL)
         return NULL;
     memcpy(line->store, task->store, sizeof(line->store));
     line->reads = reads;
@@ -93,7 +93,7 @@ static struct line *line_of(struct store_queue *queue, const struct store_task *
 
 static void drop_if_idle(struct store_queue *queue, struct line *line)
 {
-    if (line->first || line->runner || line->hung > 0)
+    if (line->first != NULL || line->runner != NULL || line->hung > 0)
         return;
     struct line **at = &queue->lines;
     while (*at != line)
@@ -105,7 +105,7 @@ static void drop_if_idle(struct store_queue *queue, struct line *line)
 static void append_task(struct line *line, struct store_task *task)
 {
     task->next = NULL;
-    if (line->first) {
+    if (line->first != NULL) {
         line->last->next = task;
     } else {
         line->first = task;
@@ -116,7 +116,7 @@ static void append_task(struct line *line, struct store_task *task)
 static struct store_task *take_task(struct line *line)
 {
     struct store_task *task = line->first;
-    if (task) {
+    if (task != NULL) {
         line->first = task->next;
         task->next = NULL;
         atomic_store(&task->watch.others_wait, line->first != NULL);
@@ -143,7 +143,7 @@ static void refuse_task(struct store_task *task, uint32_t hung)
 
 static void tell_hung(struct store_queue *queue, const char *store, uint32_t count)
 {
-    if (queue->options.hung)
+    if (queue->options.hung != NULL)
         queue->options.hung(queue->options.arg, store, count);
 }
 
@@ -154,12 +154,12 @@ static void *run_line(void *arg);
 /* Gives the line's next task to a thread, if it has one and there is a thread for it. */
 static void start_line(struct store_queue *queue, struct line *line)
 {
-    if (!line->first || line->runner || queue->stopping || is_hung(queue, line) ||
+    if (line->first == NULL || line->runner != NULL || queue->stopping || is_hung(queue, line) ||
         queue->threads >= STORE_THREADS_MAX)
         return;
     struct runner *runner = calloc(1, sizeof(*runner));
     pthread_t thread;
-    if (!runner)
+    if (runner == NULL)
         return;
     *runner = (struct runner){ .next = queue->runners, .queue = queue, .line = line };
     runner->moved_at = clock_mono_ms(clock_system());
@@ -177,7 +177,7 @@ static void start_line(struct store_queue *queue, struct line *line)
 
 static void start_lines(struct store_queue *queue)
 {
-    for (struct line *line = queue->lines; line; line = line->next)
+    for (struct line *line = queue->lines; line != NULL; line = line->next)
         start_line(queue, line);
 }
 
@@ -223,7 +223,7 @@ static void *run_line(void *arg)
     lock(queue); /* until who started it has let go of it */
     if (runner->line->reads)
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-    while (runner->task) {
+    while (runner->task != NULL) {
         struct store_task *task = runner->task;
         unlock(queue);
         store_task_run(task, queue->options.io);
@@ -271,7 +271,7 @@ static bool give_up(struct store_queue *queue, struct runner *runner, struct sto
 {
     struct line *line = runner->line;
     struct store_task *answer = store_task_late_answer(runner->task);
-    if (!answer)
+    if (answer == NULL)
         return false;
     store_watch_give_up(&runner->task->watch);
     runner->given_up = true;
@@ -280,8 +280,9 @@ static bool give_up(struct store_queue *queue, struct runner *runner, struct sto
     queue->hung++;
     answer->next = *answers;
     *answers = answer;
-    for (line = queue->lines; line; line = line->next) { /* tasks of hung lines are refused */
-        while (is_hung(queue, line) && !line->runner && line->first) {
+    for (line = queue->lines; line != NULL;
+         line = line->next) { /* tasks of hung lines are refused */
+        while (is_hung(queue, line) && line->runner == NULL && line->first != NULL) {
             struct store_task *task = take_task(line);
             refuse_task(task, line->hung);
             task->next = *answers;
@@ -301,16 +302,16 @@ static void wait_until(struct store_queue *queue, int64_t mono_ms)
 static struct runner *find_late(const struct store_queue *queue, int64_t now, int64_t *out_at)
 {
     *out_at = now + FOREVER_MS;
-    for (struct runner *runner = queue->runners; runner; runner = runner->next) {
-        if (runner->given_up || !runner->task)
+    for (struct runner *runner = queue->runners; runner != NULL; runner = runner->next) {
+        if (runner->given_up || runner->task == NULL)
             continue;
         int64_t end = deadline_of(queue, runner, now);
         if (now >= end)
             return runner;
         *out_at = end < *out_at ? end : *out_at;
     }
-    for (const struct line *line = queue->lines; line; line = line->next) {
-        if (line->first && !line->runner && now + RETRY_MS < *out_at)
+    for (const struct line *line = queue->lines; line != NULL; line = line->next) {
+        if (line->first != NULL && line->runner == NULL && now + RETRY_MS < *out_at)
             *out_at = now + RETRY_MS;
     }
     return NULL;
@@ -318,7 +319,7 @@ static struct runner *find_late(const struct store_queue *queue, int64_t now, in
 
 static void answer_all(struct store_queue *queue, struct store_task *answers)
 {
-    while (answers) {
+    while (answers != NULL) {
         struct store_task *task = answers;
         answers = task->next;
         task->next = NULL;
@@ -336,8 +337,8 @@ static void *watch_runners(void *arg)
         start_lines(queue);
         int64_t now = clock_mono_ms(clock_system());
         struct runner *late = find_late(queue, now, &at);
-        if (!late || !give_up(queue, late, &answers)) {
-            wait_until(queue, late ? now + RETRY_MS : at);
+        if (late == NULL || !give_up(queue, late, &answers)) {
+            wait_until(queue, late != NULL ? now + RETRY_MS : at);
             continue;
         }
         char store[LIMIT_PATH];
@@ -359,15 +360,15 @@ static void queue_submit(void *self, struct store_task *task)
     struct store_queue *queue = self;
     lock(queue);
     struct line *line = line_of(queue, task);
-    uint32_t hung = line ? line->hung : queue->hung;
-    bool refused = !line || is_hung(queue, line);
+    uint32_t hung = line != NULL ? line->hung : queue->hung;
+    bool refused = line == NULL || is_hung(queue, line);
     if (!refused) {
         append_task(line, task);
-        if (line->runner && line->runner->task)
+        if (line->runner != NULL && line->runner->task != NULL)
             atomic_store(&line->runner->task->watch.others_wait, true);
         start_line(queue, line);
         (void)pthread_cond_broadcast(&queue->changed);
-    } else if (line) {
+    } else if (line != NULL) {
         drop_if_idle(queue, line);
     }
     unlock(queue);
@@ -385,7 +386,7 @@ struct store_port store_queue_port(struct store_queue *queue)
 enum status store_queue_new(const struct store_queue_options *options, struct store_queue **out)
 {
     struct store_queue *queue = calloc(1, sizeof(*queue));
-    if (!queue)
+    if (queue == NULL)
         return ST_NO_MEMORY;
     queue->options = *options;
     pthread_condattr_t attributes;
@@ -404,16 +405,16 @@ enum status store_queue_new(const struct store_queue_options *options, struct st
 
 void store_queue_free(struct store_queue *queue)
 {
-    if (!queue)
+    if (queue == NULL)
         return;
     lock(queue);
     queue->stopping = true;
-    for (struct line *line = queue->lines; line; line = line->next) {
-        for (struct store_task *task = take_task(line); task; task = take_task(line))
+    for (struct line *line = queue->lines; line != NULL; line = line->next) {
+        for (struct store_task *task = take_task(line); task != NULL; task = take_task(line))
             store_task_free(task);
     }
-    for (struct runner *runner = queue->runners; runner; runner = runner->next) {
-        if (runner->task)
+    for (struct runner *runner = queue->runners; runner != NULL; runner = runner->next) {
+        if (runner->task != NULL)
             store_watch_give_up(&runner->task->watch);
     }
     (void)pthread_cond_broadcast(&queue->changed);

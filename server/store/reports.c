@@ -33,7 +33,7 @@ static enum status take_extent(const Cairn__V1__PieceRun *in, struct ckpt_piece_
     if (count == 0)
         return ST_OK;
     out->hashes = malloc(in->xxh3_128.len);
-    if (!out->hashes)
+    if (out->hashes == NULL)
         return ST_NO_MEMORY;
     memcpy(out->hashes, in->xxh3_128.data, in->xxh3_128.len);
     return ST_OK;
@@ -54,7 +54,7 @@ static enum status take_report(const Cairn__V1__SaveReport *in, struct ckpt_repo
         return ST_INVALID;
     (void)snprintf(out->file, sizeof(out->file), "%s", in->file);
     out->extents = calloc(in->n_pieces ? in->n_pieces : 1, sizeof(*out->extents));
-    if (!out->extents)
+    if (out->extents == NULL)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < in->n_pieces; i++) {
         enum status st = take_extent(in->pieces[i], &out->extents[i]);
@@ -68,7 +68,7 @@ static enum status take_report(const Cairn__V1__SaveReport *in, struct ckpt_repo
 static enum status unpack_one(const void *data, size_t size, uint32_t rank, struct ckpt_report *out)
 {
     Cairn__V1__SaveReport *report = cairn__v1__save_report__unpack(NULL, size, data);
-    enum status st = report && report->rank == rank ? take_report(report, out) : ST_CORRUPT;
+    enum status st = report != NULL && report->rank == rank ? take_report(report, out) : ST_CORRUPT;
     cairn__v1__save_report__free_unpacked(report, NULL);
     return st;
 }
@@ -90,7 +90,7 @@ enum status store_reports_read(const struct store_reports *of, struct ckpt_repor
 {
     struct reading reading = { .ranks = of->ranks, .status = ST_OK };
     reading.list = calloc(of->ranks ? of->ranks : 1, sizeof(*reading.list));
-    enum status st = reading.list ? ST_OK : ST_NO_MEMORY;
+    enum status st = reading.list != NULL ? ST_OK : ST_NO_MEMORY;
     if (st == ST_OK) {
         st = journal_read_reports(of->journal, of->job, of->step, of->generation, take_row,
                                   &reading);

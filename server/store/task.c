@@ -26,7 +26,7 @@ int64_t store_task_deadline_ms(enum fsm_task kind)
 struct store_task *store_task_new(enum fsm_task kind)
 {
     struct store_task *task = calloc(1, sizeof(*task));
-    if (!task)
+    if (task == NULL)
         return NULL;
     task->kind = kind;
     buf_init(&task->manifest, (size_t)LIMIT_MANIFEST_BYTES);
@@ -36,7 +36,7 @@ struct store_task *store_task_new(enum fsm_task kind)
 struct store_task *store_task_late_answer(const struct store_task *task)
 {
     struct store_task *answer = store_task_new(task->kind);
-    if (!answer)
+    if (answer == NULL)
         return NULL;
     memcpy(answer->job, task->job, sizeof(answer->job));
     answer->step = task->step;
@@ -52,7 +52,7 @@ struct store_task *store_task_late_answer(const struct store_task *task)
 
 void store_task_free(struct store_task *task)
 {
-    if (!task)
+    if (task == NULL)
         return;
     for (uint32_t i = 0; i < task->report_count; i++)
         ckpt_report_release(&task->reports[i]);
@@ -145,7 +145,8 @@ static enum status probe_store(struct store_task *task, const struct io *io)
         return st;
     /* Commits stand on this: a store that writes over what is there can't be used. */
     enum status again = io_publish(io, probe, "cairn\n", 6);
-    enum status tried = again == ST_EXISTS && io->probe ? io->probe(io->self, probe) : ST_OK;
+    enum status tried =
+        again == ST_EXISTS && io->probe != NULL ? io->probe(io->self, probe) : ST_OK;
     if (tried != ST_OK) {
         note_cause(task, io, tried);
         (void)!io->unlink(io->self, probe);
@@ -169,7 +170,7 @@ enum status store_task_read_reports(struct store_task *task)
                                       .step = task->step,
                                       .generation = task->generation,
                                       .ranks = task->ranks };
-    if (task->reports)
+    if (task->reports != NULL)
         return ST_OK;
     enum status st = store_reports_read(&of, &task->reports, &task->report_count);
     if (st != ST_OK) {
@@ -190,7 +191,8 @@ static enum status prepare_commit(struct store_task *task, const struct io *io)
     char wall[32];
     time_t seconds = (time_t)(task->wall_ms / 1000);
     struct tm tm;
-    if (!gmtime_r(&seconds, &tm) || strftime(wall, sizeof(wall), "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+    if (gmtime_r(&seconds, &tm) == NULL ||
+        strftime(wall, sizeof(wall), "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
         return ST_INVALID;
     struct ckpt_hash digest;
     st = ckpt_manifest_make(task->reports, task->report_count, task->job, wall, &task->manifest,

@@ -112,10 +112,10 @@ static bool advise_on_nodes(const struct story *story, struct reason *out)
 {
     const struct story_node *worst = NULL;
     for (uint32_t i = 0; i < story->node_count; i++) {
-        if (!worst || story->nodes[i].count > worst->count)
+        if (worst == NULL || story->nodes[i].count > worst->count)
             worst = &story->nodes[i];
     }
-    if (!worst || worst->count < REPEATED)
+    if (worst == NULL || worst->count < REPEATED)
         return false;
     reason_set(out, "node %s is blamed for %u failures: `cairn node drain %s` keeps it free",
                worst->name, worst->count, worst->name);

@@ -48,7 +48,7 @@ void story_add(struct story *story, const struct recovery *r)
  * worker said last. */
 static bool says_phase(const struct recovery *r)
 {
-    return strstr(r->message, "in phase ") || strstr(r->message, r->phase);
+    return strstr(r->message, "in phase ") != NULL || strstr(r->message, r->phase) != NULL;
 }
 
 static enum status tell_cause(const struct recovery *r, struct buf *out)

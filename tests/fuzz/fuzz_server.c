@@ -48,13 +48,13 @@ static void submit(void *self, struct store_task *task)
 static void answer_all(struct world *w)
 {
     CHECK(coord_commit(w->coord) == ST_OK);
-    for (int i = 0; w->first && i < 64; i++) {
+    for (int i = 0; w->first != NULL && i < 64; i++) {
         struct store_task *task = w->first;
         w->first = task->next;
         task->status = task->kind == FSM_TASK_PROBE || i % 2 == 0 ? ST_OK : ST_FULL;
         (void)snprintf(task->message, sizeof(task->message), "%s", status_string(task->status));
         coord_store_done(w->coord, task);
-        if (!w->first || i % 3 == 0)
+        if (w->first == NULL || i % 3 == 0)
             CHECK(coord_commit(w->coord) == ST_OK);
     }
 }
@@ -151,20 +151,20 @@ static void play_frame(struct world *w, uint8_t kind, const uint8_t *data, size_
 {
     if (kind % 5 == 0) {
         Cairn__V1__AgentMessage *message = cairn__v1__agent_message__unpack(NULL, size, data);
-        if (message && message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO)
+        if (message != NULL && message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO)
             w->agent = hung_up(w, &w->agent, coord_agent_closed);
-        if (message)
+        if (message != NULL)
             coord_agent_message(w->coord, &w->agent, message);
-        if (message)
+        if (message != NULL)
             cairn__v1__agent_message__free_unpacked(message, NULL);
     } else if (kind % 5 <= 2) {
         Cairn__V1__TrainerMessage *message = cairn__v1__trainer_message__unpack(NULL, size, data);
         struct coord_conn *conn = &w->trainer[kind % 5 - 1];
-        if (message && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO)
+        if (message != NULL && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO)
             *conn = hung_up(w, conn, coord_trainer_closed);
-        if (message)
+        if (message != NULL)
             coord_trainer_message(w->coord, conn, message);
-        if (message)
+        if (message != NULL)
             cairn__v1__trainer_message__free_unpacked(message, NULL);
     } else if (kind % 5 == 3) {
         w->now += 1 + (size > 0 ? data[0] * 100 : 0);
@@ -181,7 +181,7 @@ static void play_frame(struct world *w, uint8_t kind, const uint8_t *data, size_
 
 static void close_core(struct world *w)
 {
-    while (w->first) {
+    while (w->first != NULL) {
         struct store_task *task = w->first;
         w->first = task->next;
         store_task_free(task);

@@ -46,7 +46,7 @@ struct tensor reference_out(const struct op_spec *spec)
     case OP_COUNT:
         break;
     }
-    CHECK(!"an op");
+    CHECK("an op" == NULL);
     return tensor_plain(DTYPE_F32, 1, three);
 }
 
@@ -223,5 +223,5 @@ void reference_forward(const struct reference *r, double *out)
     case OP_COUNT:
         break;
     }
-    CHECK(!"an op");
+    CHECK("an op" == NULL);
 }

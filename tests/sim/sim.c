@@ -98,7 +98,7 @@ void sim_at(struct sim *sim, int64_t delay_ms, sim_fn fn, void *arg, uint64_t nu
     if (sim->event_count == sim->event_capacity) {
         sim->event_capacity = sim->event_capacity ? 2 * sim->event_capacity : 1024;
         sim->heap = realloc(sim->heap, sim->event_capacity * sizeof(*sim->heap));
-        CHECK(sim->heap);
+        CHECK(sim->heap != NULL);
     }
     size_t at = sim->event_count++;
     struct sim_event event = { .at = sim->now + delay_ms,
@@ -216,11 +216,11 @@ static void disturb(struct sim *sim)
         sim_agent_crash(sim, node);
     else if (what < 85)
         sim_agent_cut(sim, node);
-    else if (what < 88 && t)
+    else if (what < 88 && t != NULL)
         sim_trainer_notice(sim, t, false);
     else if (what < 93)
         hang_savers(sim, CALM_HANG_MS);
-    else if (t)
+    else if (t != NULL)
         sim_trainer_cut(sim, t);
 }
 
@@ -230,15 +230,15 @@ static void break_something(struct sim *sim)
     struct sim_node *node = sim->nodes[sim_below(sim, sim->node_count)];
     uint64_t what = sim_below(sim, 100);
     sim->faults++;
-    if (what < 25 && t)
+    if (what < 25 && t != NULL)
         sim_trainer_kill(sim, t, 9);
-    else if (what < 30 && t)
+    else if (what < 30 && t != NULL)
         sim_trainer_notice(sim, t, sim_chance(sim, 700));
-    else if (what < 35 && t)
+    else if (what < 35 && t != NULL)
         sim_trainer_kill(sim, t, 11);
-    else if (what < 40 && t)
+    else if (what < 40 && t != NULL)
         sim_trainer_hang(sim, t);
-    else if (what < 50 && t)
+    else if (what < 50 && t != NULL)
         sim_trainer_cut(sim, t);
     else if (what < 57)
         sim_agent_crash(sim, node);
@@ -259,9 +259,9 @@ static void break_something(struct sim *sim)
         sim_coordinator_freeze(sim);
     } else if (what < 91) {
         hang_savers(sim, 50000);
-    } else if (what < 93 && t) {
+    } else if (what < 93 && t != NULL) {
         sim_trainer_saver_hang(sim, t);
-    } else if (what < 95 && t) {
+    } else if (what < 95 && t != NULL) {
         sim_trainer_unkillable(sim, t);
     } else if (what < 97) {
         sim_coordinator_unplug(sim);
@@ -443,7 +443,7 @@ static bool says_tally(const struct tally *tally)
 static void run_seed(const struct sim_options *options, struct tally *tally)
 {
     struct sim *sim = calloc(1, sizeof(*sim));
-    CHECK(sim);
+    CHECK(sim != NULL);
     running = sim;
     sim->options = *options;
     sim->random = options->seed;

@@ -63,7 +63,7 @@ enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node)
 
 bool sim_node_serves(struct sim *sim, const struct sim_node *node)
 {
-    return node->agent && node->conn && node->leaves_by == 0 &&
+    return node->agent && node->conn != NULL && node->leaves_by == 0 &&
            !sim_audit_drained(sim, node->index) && sim->now - node->connected_at > 8000 &&
            sim_node_flaw(sim, node) == SIM_NO_FLAW;
 }
@@ -73,13 +73,13 @@ bool sim_node_serves(struct sim *sim, const struct sim_node *node)
 static void say_exit(struct sim *sim, struct sim_node *node, struct sim_trainer *trainer)
 {
     struct sim_trainer_view *view = sim_trainer_view(trainer);
-    if (!node->conn)
+    if (node->conn == NULL)
         return;
     uint8_t *data;
     size_t size;
     sim_trainer_words(trainer, &data, &size);
     Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, data);
-    CHECK(words);
+    CHECK(words != NULL);
     Cairn__V1__TrainerRef ref = ref_of(sim, view);
     Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
     exited.ref = &ref;
@@ -200,7 +200,7 @@ static void say_hello(struct sim *sim, struct sim_node *node)
 void sim_agent_exited(struct sim *sim, struct sim_trainer *trainer)
 {
     struct sim_node *node = sim_trainer_view(trainer)->node;
-    if (node->agent && node->conn)
+    if (node->agent && node->conn != NULL)
         say_exit(sim, node, trainer);
 }
 
@@ -247,11 +247,11 @@ static void check_start(struct sim *sim, const struct sim_node *node,
 static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__StartTrainer *order)
 {
     struct sim_trainer *trainer = find_trainer(sim, node, order->ref);
-    if (trainer && sim_trainer_view(trainer)->exit == SIM_RUNS) {
+    if (trainer != NULL && sim_trainer_view(trainer)->exit == SIM_RUNS) {
         say_started(sim, node, trainer);
         return;
     }
-    if (trainer) {
+    if (trainer != NULL) {
         say_exit(sim, node, trainer);
         return;
     }
@@ -281,7 +281,7 @@ static void say_probed(struct sim *sim, void *arg, uint64_t number)
 {
     struct sim_node *node = arg;
     const uint32_t to = (uint32_t)(number % SIM_NODES);
-    if (!node->agent || !node->conn)
+    if (!node->agent || node->conn == NULL)
         return;
     Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
     result.id = number / SIM_NODES;
@@ -308,23 +308,23 @@ static void take_probe(struct sim *sim, struct sim_node *node, const Cairn__V1__
 static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t size)
 {
     struct sim_node *node = far;
-    if (!node->agent || !node->conn)
+    if (!node->agent || node->conn == NULL)
         return;
     Cairn__V1__AgentOrder *order = cairn__v1__agent_order__unpack(NULL, size, data);
-    CHECK(order);
+    CHECK(order != NULL);
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START) {
         take_start(sim, node, order->start);
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END) {
         struct sim_trainer *trainer = find_trainer(sim, node, order->end->ref);
-        if (trainer && sim_trainer_view(trainer)->exit == SIM_RUNS)
+        if (trainer != NULL && sim_trainer_view(trainer)->exit == SIM_RUNS)
             sim_trainer_kill(sim, trainer, 9);
-        else if (trainer)
+        else if (trainer != NULL)
             say_exit(sim, node, trainer);
         else
             say_none(sim, node, order->end->ref);
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK) {
         struct sim_trainer *trainer = find_trainer(sim, node, order->exit_ack->ref);
-        if (trainer)
+        if (trainer != NULL)
             sim_trainer_view(trainer)->acked = true;
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_FORGET) {
         sim_memory_forget(sim, node, sim_job_at(sim, order->forget->job));
@@ -352,7 +352,7 @@ static void end_agent(struct sim *sim, struct sim_node *node)
     node->agent = false;
     node->leaves_by = 0;
     node->life++;
-    if (node->conn)
+    if (node->conn != NULL)
         sim_hang_up(sim, node->conn);
     node->conn = NULL;
 }
@@ -380,12 +380,12 @@ static void leave_tick(struct sim *sim, void *arg, uint64_t life)
     if (!node->agent || life != node->life)
         return;
     const size_t left = count_trainers(sim, node, sim->now >= node->leaves_by);
-    if ((left > 0 || !node->conn) && sim->now < node->leaves_by + LEAVE_KILL_MS) {
+    if ((left > 0 || node->conn == NULL) && sim->now < node->leaves_by + LEAVE_KILL_MS) {
         sim_at(sim, 50, leave_tick, node, life);
         return;
     }
     sim_say(sim, "agent of %s has left with %zu trainers", node->name, left);
-    if (node->conn)
+    if (node->conn != NULL)
         say_left(sim, node);
     end_agent(sim, node);
     for (size_t i = 0; i < sim->trainer_count; i++) {
@@ -402,7 +402,7 @@ void sim_agent_leave(struct sim *sim, struct sim_node *node)
         return;
     node->leaves_by = sim->now + 500 + (int64_t)sim_below(sim, 20000);
     sim_say(sim, "agent of %s leaves until %lld", node->name, (long long)node->leaves_by);
-    if (node->conn)
+    if (node->conn != NULL)
         say_leaving(sim, node);
     leave_tick(sim, node, node->life);
 }
@@ -412,17 +412,17 @@ static void agent_tick(struct sim *sim, void *arg, uint64_t life)
     struct sim_node *node = arg;
     if (!node->agent || life != node->life)
         return;
-    sim_at(sim, node->conn ? 1000 : 100, agent_tick, node, life);
-    if (!node->conn && sim->now >= node->connect_at) {
+    sim_at(sim, node->conn != NULL ? 1000 : 100, agent_tick, node, life);
+    if (node->conn == NULL && sim->now >= node->connect_at) {
         node->conn = sim_connect(sim, true, node->index, "", &OPS, node);
         node->connected_at = sim->now;
-        if (node->conn)
+        if (node->conn != NULL)
             say_hello(sim, node);
         else
             node->connect_at = sim->now + 200;
         return;
     }
-    if (!node->conn)
+    if (node->conn == NULL)
         return;
     Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
@@ -486,7 +486,7 @@ void sim_node_power_cut(struct sim *sim, struct sim_node *node)
     if (!node->up)
         return;
     sim->power_cuts++;
-    if (node->conn)
+    if (node->conn != NULL)
         sim_vanish(node->conn);
     node->conn = NULL;
     for (size_t i = 0; i < sim->trainer_count; i++) {
@@ -521,14 +521,14 @@ bool sim_node_up(const struct sim_node *node, int64_t *out_since)
 
 void sim_agent_cut(struct sim *sim, struct sim_node *node)
 {
-    if (node->conn)
+    if (node->conn != NULL)
         sim_cut(sim, node->conn);
 }
 
 struct sim_node *sim_node_new(struct sim *sim, uint32_t index)
 {
     struct sim_node *node = calloc(1, sizeof(*node));
-    CHECK(node);
+    CHECK(node != NULL);
     (void)snprintf(node->name, sizeof(node->name), "node%u", index);
     node->index = index;
     node->up = true;

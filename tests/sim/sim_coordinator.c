@@ -23,13 +23,14 @@ struct parcel {
 
 bool sim_coordinator_up(const struct sim *sim)
 {
-    return sim->coordinator && sim->coordinator->coord && !sim->coordinator->crashed;
+    return sim->coordinator != NULL && sim->coordinator->coord != NULL &&
+           !sim->coordinator->crashed;
 }
 
 bool sim_coordinator_runs(const struct sim *sim)
 {
     const struct coordinator *c = sim->coordinator;
-    return c->coord && sim->now >= c->frozen_until && sim->now >= c->unplugged_until;
+    return c->coord != NULL && sim->now >= c->frozen_until && sim->now >= c->unplugged_until;
 }
 
 /* ---- crash and restart ---- */
@@ -37,7 +38,7 @@ bool sim_coordinator_runs(const struct sim *sim)
 static void start_again(struct sim *sim, void *arg, uint64_t epoch)
 {
     (void)arg;
-    if (sim->coordinator->epoch == epoch && !sim->coordinator->coord)
+    if (sim->coordinator->epoch == epoch && sim->coordinator->coord == NULL)
         sim_coordinator_start(sim);
 }
 
@@ -45,7 +46,7 @@ static void start_again(struct sim *sim, void *arg, uint64_t epoch)
 static void reap_core(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->crashed || !c->coord)
+    if (!c->crashed || c->coord == NULL)
         return;
     sim_say(sim, "coordinator crashes");
     sim->crashes++;
@@ -84,7 +85,7 @@ bool sim_has_to_wait(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
         sim_at(sim, c->frozen_until - sim->now, fn, arg, number);
         return true;
     }
-    if (c->coord)
+    if (c->coord != NULL)
         coord_wake(c->coord);
     return false;
 }
@@ -92,7 +93,7 @@ bool sim_has_to_wait(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
 static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->coord || c->epoch != epoch || sim->now < c->tick_at ||
+    if (c->coord == NULL || c->epoch != epoch || sim->now < c->tick_at ||
         sim_has_to_wait(sim, on_tick, arg, epoch))
         return;
     c->tick_at = INT64_MAX;
@@ -103,7 +104,7 @@ static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
 static void on_group_end(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->coord || c->epoch != epoch || sim_has_to_wait(sim, on_group_end, arg, epoch))
+    if (c->coord == NULL || c->epoch != epoch || sim_has_to_wait(sim, on_group_end, arg, epoch))
         return;
     c->ending = false;
     sim_end_group(sim);
@@ -113,16 +114,16 @@ void sim_end_group(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
     c->group_left = 0;
-    if (c->coord && !c->crashed && sim->group_max > 1 && sim->chaos && sim_chance(sim, 2)) {
+    if (c->coord != NULL && !c->crashed && sim->group_max > 1 && sim->chaos && sim_chance(sim, 2)) {
         c->crashed = true; /* with all of the group applied, and nothing of it journalled */
         journal_freeze(c->journal);
     }
-    if (c->coord && !c->crashed)
+    if (c->coord != NULL && !c->crashed)
         (void)coord_commit(c->coord);
-    if (c->coord && !c->crashed && coord_failed(c->coord) != ST_OK)
+    if (c->coord != NULL && !c->crashed && coord_failed(c->coord) != ST_OK)
         sim_fail(sim, "the core gave up: %s", journal_error(c->journal));
     reap_core(sim);
-    if (!c->coord)
+    if (c->coord == NULL)
         return;
     coord_check(c->coord);
     int64_t at = coord_deadline(c->coord);
@@ -138,7 +139,7 @@ void sim_poll_core(struct sim *sim)
     struct coordinator *c = sim->coordinator;
     if (c->group_left == 0 && sim->group_max > 1)
         c->group_left = 1 + (uint32_t)sim_below(sim, sim->group_max);
-    if (!c->coord || c->crashed || coord_failed(c->coord) != ST_OK || c->group_left <= 1) {
+    if (c->coord == NULL || c->crashed || coord_failed(c->coord) != ST_OK || c->group_left <= 1) {
         sim_end_group(sim);
         return;
     }
@@ -172,7 +173,7 @@ static int64_t network_ms(struct sim *sim, const struct sim_conn *conn, bool to_
 static struct parcel *make_parcel(struct sim_conn *conn, size_t size)
 {
     struct parcel *parcel = malloc(sizeof(*parcel) + size);
-    CHECK(parcel);
+    CHECK(parcel != NULL);
     parcel->conn = conn;
     parcel->size = size;
     return parcel;
@@ -221,7 +222,7 @@ static void coord_closed(struct sim *sim, void *arg, uint64_t number)
     struct coordinator *c = sim->coordinator;
     if (stands_in_line(sim, coord_closed, arg, number))
         return;
-    if (!conn->coord_open || conn->epoch != c->epoch || !c->coord)
+    if (!conn->coord_open || conn->epoch != c->epoch || c->coord == NULL)
         return;
     conn->coord_open = false;
     if (conn->agent)
@@ -234,7 +235,8 @@ static void coord_closed(struct sim *sim, void *arg, uint64_t number)
 static bool says_that_it_leaves(const Cairn__V1__AgentMessage *message)
 {
     return message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LEAVING ||
-           (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO && message->hello->leaving);
+           (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO &&
+            message->hello->leaving != NULL);
 }
 
 static void to_core(struct sim *sim, void *arg, uint64_t number)
@@ -244,7 +246,7 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
     struct coordinator *c = sim->coordinator;
     if (stands_in_line(sim, to_core, arg, number))
         return;
-    if (c->coord && conn->epoch == c->epoch && conn->coord_open) {
+    if (c->coord != NULL && conn->epoch == c->epoch && conn->coord_open) {
         if (conn->agent) {
             Cairn__V1__AgentMessage *message =
                 cairn__v1__agent_message__unpack(NULL, parcel->size, parcel->data);
@@ -255,9 +257,10 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
             Cairn__V1__TrainerMessage *message =
                 cairn__v1__trainer_message__unpack(NULL, parcel->size, parcel->data);
             coord_trainer_message(c->coord, &conn->base, message);
-            if (conn->base.job)
+            if (conn->base.job != NULL)
                 (void)snprintf(conn->job, sizeof(conn->job), "%s", conn->base.job->id);
-            if (conn->base.job && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS)
+            if (conn->base.job != NULL &&
+                message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS)
                 sim_silence_hear(sim, conn->base.job, conn->base.generation,
                                  message->progress->step);
             cairn__v1__trainer_message__free_unpacked(message, NULL);
@@ -313,7 +316,7 @@ static bool note_start(struct sim *sim, const Cairn__V1__StartTrainer *start)
     if (job < 0)
         return false;
     char *token = sim->jobs[job].spares_token;
-    if (of && of->m.spares.token[0])
+    if (of != NULL && of->m.spares.token[0])
         (void)snprintf(token, sizeof(sim->jobs[job].spares_token), "%s", of->m.spares.token);
     return strcmp(token, start->token) == 0;
 }
@@ -324,7 +327,7 @@ static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
 {
     Cairn__V1__AgentOrder *order =
         cairn__v1__agent_order__unpack(NULL, message->size, message->data);
-    CHECK(order);
+    CHECK(order != NULL);
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START && conn->leaves &&
         sim->group_max == 1)
         sim_fail(sim, "%s: generation %u is started on a node that leaves", order->start->ref->job,
@@ -345,7 +348,7 @@ static void look_at(struct sim *sim, struct sim_conn *conn, const struct coord_m
         return;
     Cairn__V1__TrainerOrder *order =
         cairn__v1__trainer_order__unpack(NULL, message->size, message->data);
-    CHECK(order);
+    CHECK(order != NULL);
     check_order(sim, order);
     note_done(sim, conn, order);
     if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_OVER && conn->far_open)
@@ -387,7 +390,7 @@ static const struct coord_conn_ops CONN_OPS = { .send = conn_send, .finish = con
 static struct sim_conn *make_conn(struct sim *sim, bool agent, uint32_t node, const char *token)
 {
     struct sim_conn *conn = calloc(1, sizeof(*conn));
-    CHECK(conn);
+    CHECK(conn != NULL);
     conn->base.ops = &CONN_OPS;
     conn->base.local = false;
     (void)snprintf(conn->base.token, sizeof(conn->base.token), "%s", token);
@@ -470,9 +473,9 @@ static void random_bytes(void *arg, void *out, size_t size)
 void sim_coordinator_start(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c) {
+    if (c == NULL) {
         c = calloc(1, sizeof(*c));
-        CHECK(c);
+        CHECK(c != NULL);
         c->log = (struct log){ .fd = sim->options.verbose ? 2 : -1,
                                .level = LOG_LEVEL_INFO,
                                .program = "cairnd",
@@ -506,7 +509,7 @@ void sim_coordinator_start(struct sim *sim)
 void sim_coordinator_unplug(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    bool ready = !sim->options.calm || (c->coord && sim->now >= c->frozen_until);
+    bool ready = !sim->options.calm || (c->coord != NULL && sim->now >= c->frozen_until);
     for (uint32_t i = 0; sim->options.calm && i < sim->node_count; i++)
         ready = ready && sim_node_serves(sim, sim->nodes[i]);
     if (sim->now < c->unplugged_until || !ready)
@@ -520,7 +523,7 @@ void sim_coordinator_unplug(struct sim *sim)
 void sim_coordinator_freeze(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->coord || sim->now < c->frozen_until)
+    if (c->coord == NULL || sim->now < c->frozen_until)
         return;
     c->frozen_until = sim->now + 1000 + (int64_t)sim_below(sim, 30000);
     sim_say(sim, "coordinator is stopped for %lld ms", (long long)(c->frozen_until - sim->now));
@@ -529,7 +532,7 @@ void sim_coordinator_freeze(struct sim *sim)
 void sim_coordinator_crash(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->coord)
+    if (c->coord == NULL)
         return;
     c->crashed = true;
     journal_freeze(c->journal);
@@ -539,11 +542,11 @@ void sim_coordinator_crash(struct sim *sim)
 void sim_coordinator_free(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c)
+    if (c == NULL)
         return;
     coord_free(c->coord);
     journal_close(c->journal);
-    while (c->conns) {
+    while (c->conns != NULL) {
         struct sim_conn *conn = c->conns;
         c->conns = conn->next;
         free(conn);

@@ -127,7 +127,8 @@ void sim_netpaths_check_start(struct sim *sim, struct coord *coord, const char *
 {
     const int job = sim_job_at(sim, id);
     const struct coord_job *of = coord_loaded(coord, id);
-    if (job < 0 || !of || generation <= sim->jobs[job].ordered || of->m.generation != generation)
+    if (job < 0 || of == NULL || generation <= sim->jobs[job].ordered ||
+        of->m.generation != generation)
         return;
     sim->jobs[job].ordered = generation;
     for (uint32_t i = 0; i < of->m.size && sim->group_max == 1; i++) {

@@ -57,7 +57,7 @@ static const struct sim_trainer_view *brings(struct sim *sim, uint32_t job, cons
 {
     const struct sim_trainer_view *view =
         sim_worker(sim, job, m->generation, m->ranks[rank].number);
-    if (!view || !view->complete || view->ready || view->computed_by >= m->generation)
+    if (view == NULL || !view->complete || view->ready || view->computed_by >= m->generation)
         return NULL;
     const uint32_t age = m->generation - view->computed_by;
     return age < 64 && (m->ran >> age & 1) ? view : NULL;
@@ -82,8 +82,8 @@ static bool is_there(struct sim *sim, uint32_t job, const struct fsm *m,
     uint32_t count = 0;
     for (uint32_t r = 0; r < m->size; r++) {
         const struct sim_trainer_view *view = brings(sim, job, m, r);
-        if (!view || view->step != of->step || view->parts != of->parts || there[view->part] ||
-            !sits_well(sim, job, m, r, view))
+        if (view == NULL || view->step != of->step || view->parts != of->parts ||
+            there[view->part] || !sits_well(sim, job, m, r, view))
             continue;
         there[view->part] = true;
         count++;
@@ -115,20 +115,22 @@ void sim_parked_check(struct sim *sim, struct coord *coord, uint32_t job,
                       const Cairn__V1__Plan *plan)
 {
     const struct coord_job *of = coord_loaded(coord, plan->job);
-    const uint64_t start =
-        plan->live ? plan->live->step : (plan->memory ? plan->memory->step : plan->restore_step);
+    const uint64_t start = plan->live != NULL
+                               ? plan->live->step
+                               : (plan->memory != NULL ? plan->memory->step : plan->restore_step);
     for (uint32_t r = 0; of->m.generation == plan->generation && r < plan->size; r++) {
         const struct sim_trainer_view *view = brings(sim, job, &of->m, r);
-        if (view && view->step > start && is_there(sim, job, &of->m, view))
+        if (view != NULL && view->step > start && is_there(sim, job, &of->m, view))
             sim_fail(sim, "%s: generation %u starts from step %llu, but rank %u has step %llu",
                      plan->job, plan->generation, (unsigned long long)start, r,
                      (unsigned long long)view->step);
     }
     if (of->m.generation == plan->generation)
         sim_stages_check_seats(sim, job, &of->m);
-    if (plan->live) /* else all were ended, and a checkpoint may be damaged since */
+    if (plan->live != NULL) /* else all were ended, and a checkpoint may be damaged since */
         check_let_go(sim, job, &of->m, plan, start);
-    if (plan->live && start < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by &&
+    if (plan->live != NULL && start < sim->jobs[job].acked &&
+        plan->generation > sim->jobs[job].acked_by &&
         !sim_store_lost(sim, job, sim->jobs[job].acked))
         sim_fail(sim, "%s: generation %u goes on from step %llu, but step %llu was acknowledged",
                  plan->job, plan->generation, (unsigned long long)start,
@@ -144,7 +146,7 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
         const uint32_t rank = plan->live_sources[i];
         const struct sim_trainer_view *source =
             sim_member(sim, view->start.job, plan->generation, rank);
-        if (!source || source->unwinds)
+        if (source == NULL || source->unwinds)
             return false;
         is_source = is_source || rank == view->rank;
         if (!source->ready && (!source->complete || source->step != plan->live_step))
@@ -189,13 +191,13 @@ void sim_parked_check_end(struct sim *sim, struct coord *coord, const Cairn__V1_
 {
     const int index = sim_job_at(sim, ref->job);
     const struct coord_job *of = coord_loaded(coord, ref->job);
-    const uint32_t at = index >= 0 && of && sim->group_max == 1
+    const uint32_t at = index >= 0 && of != NULL && sim->group_max == 1
                             ? fsm_find_number(&of->m, ref->rank, of->m.count)
                             : FSM_ALL_RANKS;
     if (at == FSM_ALL_RANKS || of->m.ranks[at].birth != ref->generation || !is_wanted(&of->m, at))
         return;
     const struct sim_trainer_view *view = sim_process(sim, (uint32_t)index, &of->m, at, true);
-    if (view)
+    if (view != NULL)
         sim_fail(sim, "%s: worker %u, born in generation %u, is ended for no reason", ref->job,
                  ref->rank, ref->generation);
 }
@@ -205,7 +207,7 @@ void sim_parked_check_over(struct sim *sim, struct coord *coord,
 {
     const struct coord_job *of = coord_loaded(coord, sim->jobs[view->start.job].id);
     const uint32_t at =
-        of ? fsm_find_number(&of->m, view->start.number, of->m.count) : FSM_ALL_RANKS;
+        of != NULL ? fsm_find_number(&of->m, view->start.number, of->m.count) : FSM_ALL_RANKS;
     if (at == FSM_ALL_RANKS || sim->group_max > 1 || view->exit != SIM_RUNS || !view->parked ||
         of->m.ranks[at].birth != view->birth || !is_wanted(&of->m, at))
         return;
@@ -251,7 +253,7 @@ static void check_begins(struct sim *sim, uint32_t index, const struct fsm *m)
     known->trained_in = m->generation;
     for (uint32_t i = 0; i < m->size; i++) {
         const struct sim_trainer_view *view = sim_member(sim, index, m->generation, i);
-        if (view && m->ranks[i].step > view->step)
+        if (view != NULL && m->ranks[i].step > view->step)
             sim_fail(sim, "%s: generation %u trains, and counts worker %u at step %llu, not %llu",
                      m->id, m->generation, m->ranks[i].number, (unsigned long long)m->ranks[i].step,
                      (unsigned long long)view->step);
@@ -278,7 +280,8 @@ void sim_parked_look(struct sim *sim, uint32_t index, const struct coord_job *of
     for (uint32_t i = parks || keeps ? 0 : m->size; i < m->count; i++) {
         const struct sim_trainer_view *view =
             m->ranks[i].parked && !m->ranks[i].gone ? sim_process(sim, index, m, i, true) : NULL;
-        if (view && !view->parked && (view->start.generation == m->generation || i >= m->size))
+        if (view != NULL && !view->parked &&
+            (view->start.generation == m->generation || i >= m->size))
             sim_fail(sim, "%s: worker %u in generation %u counts as parked, and isn't", m->id,
                      m->ranks[i].number, m->generation);
     }

@@ -55,7 +55,7 @@ bool sim_queue_is_hopeless(const struct sim *sim, const struct coord_job *of)
 
 static bool takes_workers(const struct coord *coord, const struct coord_node *node)
 {
-    return node->known && node->conn && !node->silent && node->stay == COORD_STAYS &&
+    return node->known && node->conn != NULL && !node->silent && node->stay == COORD_STAYS &&
            !node->drains && node->suspicion.state == SUSPICION_NONE && !node->record.drained &&
            !coord_node_held(coord, node);
 }
@@ -113,7 +113,7 @@ static void check_places(struct sim *sim, struct coord *coord, uint32_t index, u
     sim->starts++;
     for (uint32_t i = 0; i < sim->job_count; i++) {
         const struct coord_job *of = coord_loaded(coord, sim->jobs[i].id);
-        if (of && i != index)
+        if (of != NULL && i != index)
             check_place(sim, i, of, free_slots, taken, sim->jobs[index].id);
     }
 }
@@ -122,15 +122,15 @@ void sim_queue_look(struct sim *sim, struct coord *coord)
 {
     for (uint32_t i = 0; i < sim->job_count && sim->crowded; i++) {
         const struct coord_job *of = coord_loaded(coord, sim->jobs[i].id);
-        const bool has = of && (of->m.state == FSM_PLACING || of->m.state == FSM_FORMING);
+        const bool has = of != NULL && (of->m.state == FSM_PLACING || of->m.state == FSM_FORMING);
         if (has && sim->jobs[i].waited)
             check_places(sim, coord, i, count_held(&of->m));
     }
     for (uint32_t i = 0; i < sim->job_count && sim->crowded; i++) {
         struct sim_job *known = &sim->jobs[i];
         const struct coord_job *of = coord_loaded(coord, known->id);
-        known->waited = of && of->m.state == FSM_QUEUED;
-        if (!of || !is_to_go_on(&of->m))
+        known->waited = of != NULL && of->m.state == FSM_QUEUED;
+        if (of == NULL || !is_to_go_on(&of->m))
             known->gone_since = 0;
         else if (known->gone_since == 0)
             known->gone_since = sim->now;

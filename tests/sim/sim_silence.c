@@ -58,7 +58,7 @@ static bool is_whole(const struct sim *sim, uint32_t index, const struct fsm *m)
     bool whole = true;
     for (uint32_t i = 0; whole && i < m->size; i++) {
         const struct sim_trainer_view *view = sim_process(sim, index, m, i, false);
-        whole = view && view->exit == SIM_RUNS;
+        whole = view != NULL && view->exit == SIM_RUNS;
     }
     return whole;
 }
@@ -87,7 +87,7 @@ static void check_end(struct sim *sim, uint32_t index, const struct fsm *m)
     if (!cut_off)
         return;
     known->cut_off++;
-    if (silence && view && is_whole(sim, index, m) && !view->hung && (m->ran & 1) &&
+    if (silence && view != NULL && is_whole(sim, index, m) && !view->hung && (m->ran & 1) &&
         (view->woke_at == 0 || sim->now - view->woke_at >= FRESH_MS) &&
         known->stepped_in == m->generation && known->stepped < known->total &&
         sim->now - known->stepped_at < FRESH_MS)
@@ -100,7 +100,7 @@ static void check_dead(struct sim *sim, uint32_t index, const struct fsm *m)
     for (uint32_t i = 0; !fsm_ends(m) && i < m->count; i++) {
         const struct sim_trainer_view *view = sim_process(sim, index, m, i, false);
         int64_t since = 0;
-        if (m->ranks[i].gone || !view || sim_node_up(view->node, &since))
+        if (m->ranks[i].gone || view == NULL || sim_node_up(view->node, &since))
             continue;
         since = since > sim->clear_since ? since : sim->clear_since;
         if (sim->now - since > DEAD_MS)

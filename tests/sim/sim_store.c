@@ -38,7 +38,7 @@ struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, u
         if (folder->manifest)
             break;
     }
-    if (found)
+    if (found != NULL)
         return found;
     struct ckpt_folder_name name = { .step = step, .generation = generation };
     return folder_of_try(sim, job, &name);
@@ -49,7 +49,7 @@ struct sim_folder *sim_folder_at(struct sim *sim, const char *dir)
     const char *slash = strrchr(dir, '/');
     struct ckpt_folder_name name;
     char id[16] = "";
-    if (!slash || slash - dir < 12)
+    if (slash == NULL || slash - dir < 12)
         return NULL;
     memcpy(id, slash - 12, 12);
     int job = sim_job_at(sim, id);
@@ -122,9 +122,10 @@ bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
 static bool is_awaited(struct sim *sim, const struct store_task *task)
 {
     struct coord *coord = sim->coordinator->coord;
-    struct coord_job *job = coord ? coord_loaded(coord, task->job) : NULL;
-    const struct fsm_save *save = job ? fsm_find_save(&job->m, task->step, task->generation) : NULL;
-    return save && save->state == FSM_SAVE_CHECKING && save->retry == task->retry;
+    struct coord_job *job = coord != NULL ? coord_loaded(coord, task->job) : NULL;
+    const struct fsm_save *save =
+        job != NULL ? fsm_find_save(&job->m, task->step, task->generation) : NULL;
+    return save != NULL && save->state == FSM_SAVE_CHECKING && save->retry == task->retry;
 }
 
 static enum status run_check(struct sim *sim, struct store_task *task, struct sim_folder *folder)
@@ -205,9 +206,9 @@ static bool is_distrusted(const struct sim *sim, const struct sim_folder *folder
 {
     const struct sim_job *known = &sim->jobs[folder->job];
     struct coord *coord = sim->coordinator->coord;
-    const struct coord_job *of = coord ? coord_loaded(coord, known->id) : NULL;
+    const struct coord_job *of = coord != NULL ? coord_loaded(coord, known->id) : NULL;
     return folder->generation <= known->distrusted ||
-           (of && folder->generation <= of->m.audit.generation &&
+           (of != NULL && folder->generation <= of->m.audit.generation &&
             folder->step > of->m.audit.good_step);
 }
 
@@ -290,7 +291,7 @@ void sim_store_run(struct sim *sim, struct store_task *task)
 {
     bool all = task->kind == FSM_TASK_PROBE || task->kind == FSM_TASK_SWEEP;
     struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
-    CHECK(folder || all);
+    CHECK(folder != NULL || all);
     bool full = sim->store_full;
     switch (task->kind) {
     case FSM_TASK_PROBE:
@@ -353,7 +354,7 @@ void sim_store_begin(struct sim *sim, struct store_task *task)
 {
     bool all = task->kind == FSM_TASK_PROBE || task->kind == FSM_TASK_SWEEP;
     struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
-    CHECK(folder || all);
+    CHECK(folder != NULL || all);
     switch (task->kind) {
     case FSM_TASK_FOLDER:
         task->status = sim->store_full ? ST_FULL : folder->manifest ? ST_EXISTS : ST_OK;
@@ -395,7 +396,7 @@ void sim_store_late(struct sim *sim, struct store_task *task)
         return;
     }
     struct sim_folder *folder = sim_folder_at(sim, task->dir);
-    CHECK(folder);
+    CHECK(folder != NULL);
     switch (task->kind) {
     case FSM_TASK_FOLDER:
         memset(folder->file, 0, sizeof(folder->file));

@@ -43,7 +43,7 @@ static void comes_late(struct sim *sim, void *arg, uint64_t number)
 
 static bool lives(const struct sim *sim, const struct task_run *run)
 {
-    return sim->coordinator->coord && sim->coordinator->epoch == run->epoch;
+    return sim->coordinator->coord != NULL && sim->coordinator->epoch == run->epoch;
 }
 
 /* The task has hung long enough: it is answered as late, and may be carried out later. */
@@ -56,7 +56,7 @@ static void hangs(struct sim *sim, void *arg, uint64_t number)
         sim_say(sim, "%s: the store hangs: task %d of %s", run->task->job, (int)run->task->kind,
                 run->task->dir);
         struct store_task *answer = store_task_late_answer(run->task);
-        CHECK(answer);
+        CHECK(answer != NULL);
         coord_store_done(sim->coordinator->coord, answer);
         sim_poll_core(sim);
     }
@@ -115,7 +115,7 @@ void sim_task_submit(void *self, struct store_task *task)
         return;
     }
     struct task_run *run = malloc(sizeof(*run));
-    CHECK(run);
+    CHECK(run != NULL);
     *run = (struct task_run){ task, sim->coordinator->epoch };
     int64_t *last = &sim->coordinator->store_at; /* its tasks come one after the other */
     int64_t delay = (int64_t)sim_below(sim, sim_chance(sim, 30) ? 3000 : 30);

@@ -17,7 +17,7 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     struct sim_job *job = &sim->jobs[index];
     char text[768], parallel[128], key[32], every[32], audits[32] = "none", fewer[48] = "";
     struct reason reason;
-    if (!c->coord || job->submitted || sim->now < c->frozen_until)
+    if (c->coord == NULL || job->submitted || sim->now < c->frozen_until)
         return;
     (void)snprintf(every, sizeof(every), "%lld ms", (long long)job->every_ms);
     if (job->every > 0)
@@ -53,14 +53,14 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     if (st == ST_OK) /* it may come into the journal without an answer: the same key finds it */
         (void)snprintf(job->id, sizeof(job->id), "%s", made->id);
     sim_end_group(sim);
-    job->submitted = st == ST_OK && c->coord;
+    job->submitted = st == ST_OK && c->coord != NULL;
 }
 
 static struct coord_job *job_of(struct sim *sim, uint32_t index)
 {
     struct coord_job *job;
     struct coordinator *c = sim->coordinator;
-    if (!c->coord || !sim->jobs[index].submitted)
+    if (c->coord == NULL || !sim->jobs[index].submitted)
         return NULL;
     if (coord_find(c->coord, sim->jobs[index].id, &job) != ST_OK)
         sim_fail(sim, "job %s was acknowledged and is forgotten", sim->jobs[index].id);
@@ -80,7 +80,7 @@ static bool is_heard(const struct fsm *m)
 static void ask(struct sim *sim, uint32_t index, enum fsm_event_kind kind)
 {
     struct coord_job *job = job_of(sim, index);
-    if (!job || sim->now < sim->coordinator->frozen_until)
+    if (job == NULL || sim->now < sim->coordinator->frozen_until)
         return;
     struct sim_job *known = &sim->jobs[index];
     /* Not where it is to be paused, and its workers are gone: it stops as a paused one does. Nor
@@ -105,7 +105,7 @@ static void ask(struct sim *sim, uint32_t index, enum fsm_event_kind kind)
 static void check_one(struct sim *sim, uint32_t index)
 {
     struct coord_job *job = job_of(sim, index);
-    if (!job || job->m.catalog_count == 0 || sim->now < sim->coordinator->frozen_until)
+    if (job == NULL || job->m.catalog_count == 0 || sim->now < sim->coordinator->frozen_until)
         return;
     const struct fsm_ckpt *ckpt = &job->m.catalog[sim_below(sim, job->m.catalog_count)];
     enum status st = coord_check_ckpt(sim->coordinator->coord, job, ckpt->step, ckpt->generation);
@@ -129,11 +129,12 @@ void sim_coordinator_chaos(struct sim *sim)
         ask(sim, index, FSM_EV_KILL);
     else if (what < 96)
         ask(sim, index, FSM_EV_STOP);
-    else if (sim->coordinator->coord && sim_chance(sim, 300)) {
+    else if (sim->coordinator->coord != NULL && sim_chance(sim, 300)) {
         coord_drain(sim->coordinator->coord, sim_chance(sim, 300), 0, NULL);
         sim_poll_core(sim);
     }
-    if (sim->coordinator->coord && sim->coordinator->outputs_left < 0 && sim_chance(sim, 100))
+    if (sim->coordinator->coord != NULL && sim->coordinator->outputs_left < 0 &&
+        sim_chance(sim, 100))
         sim->coordinator->outputs_left = 1 + (int64_t)sim_below(sim, 50);
 }
 
@@ -141,7 +142,7 @@ void sim_coordinator_chaos(struct sim *sim)
 static void give_up(struct sim *sim, uint32_t index)
 {
     const struct coord_job *job = job_of(sim, index);
-    if (!job || !sim_queue_is_hopeless(sim, job))
+    if (job == NULL || !sim_queue_is_hopeless(sim, job))
         return;
     sim->hopeless++;
     ask(sim, index, FSM_EV_KILL);
@@ -150,7 +151,7 @@ static void give_up(struct sim *sim, uint32_t index)
 bool sim_coordinator_done(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->coord || sim->now < c->frozen_until)
+    if (c->coord == NULL || sim->now < c->frozen_until)
         return false;
     c->outputs_left = -1;
     coord_drain_end(c->coord);
@@ -159,7 +160,7 @@ bool sim_coordinator_done(struct sim *sim)
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim_coordinator_submit(sim, i);
         struct coord_job *job = job_of(sim, i);
-        if (!job)
+        if (job == NULL)
             return false;
         if (job->m.state == FSM_PAUSED)
             ask(sim, i, FSM_EV_RESUME);
@@ -234,7 +235,7 @@ static void check_flaw(struct sim *sim, struct sim_job *known, const struct fsm 
         return;
     known->failed = true; /* it is decided; its workers may take a while to go */
     for (uint32_t i = 0; i < sim->node_count; i++) {
-        if (strstr(m->reason, SIM_FLAW) && sim_node_serves(sim, sim->nodes[i]))
+        if (strstr(m->reason, SIM_FLAW) != NULL && sim_node_serves(sim, sim->nodes[i]))
             sim_fail(sim, "%s failed by %s, but node%u was there", known->id, m->reason, i);
     }
 }
@@ -308,14 +309,14 @@ void sim_coordinator_check(struct sim *sim)
     struct coordinator *c = sim->coordinator;
     for (uint32_t i = 0; !sim_coordinator_runs(sim) && i < sim->job_count; i++)
         begin_anew(sim, &sim->jobs[i]);
-    if (c->coord && c->group_left > 0)
+    if (c->coord != NULL && c->group_left > 0)
         return; /* what is not committed is nobody's promise */
     sim_silence_look(sim);
-    if (c->coord)
+    if (c->coord != NULL)
         sim_queue_look(sim, c->coord);
     for (uint32_t i = 0; i < sim->job_count; i++) {
-        struct coord_job *job = c->coord ? coord_loaded(c->coord, sim->jobs[i].id) : NULL;
-        if (job && sim->jobs[i].submitted) {
+        struct coord_job *job = c->coord != NULL ? coord_loaded(c->coord, sim->jobs[i].id) : NULL;
+        if (job != NULL && sim->jobs[i].submitted) {
             check_job(sim, i, job);
         } else {
             begin_anew(sim, &sim->jobs[i]);
@@ -327,7 +328,7 @@ void sim_coordinator_stuck(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count; i++) {
         struct coord_job *job = job_of(sim, i);
-        if (!job || fsm_state_final(job->m.state) || sim_queue_is_hopeless(sim, job))
+        if (job == NULL || fsm_state_final(job->m.state) || sim_queue_is_hopeless(sim, job))
             continue;
         const struct fsm *m = &job->m;
         sim_fail(sim, "%s does not end: %s to %d, g%u step %llu/%llu intent %d reason '%s'",
@@ -356,10 +357,10 @@ static void check_stopped(struct sim *sim, const struct sim_job *known, const st
     bool bad = false;
     for (size_t i = 0; i < m->catalog_count; i++)
         bad = bad || m->catalog[i].state != FSM_CKPT_GOOD;
-    if (m->state == FSM_STOPPED && !bad && (newest ? newest->step : 0) < known->stop_step)
+    if (m->state == FSM_STOPPED && !bad && (newest != NULL ? newest->step : 0) < known->stop_step)
         sim_fail(sim, "%s: stopped at step %llu, saved are %llu", known->id,
                  (unsigned long long)known->stop_step,
-                 (unsigned long long)(newest ? newest->step : 0));
+                 (unsigned long long)(newest != NULL ? newest->step : 0));
 }
 
 void sim_coordinator_end(struct sim *sim)
@@ -371,7 +372,7 @@ void sim_coordinator_end(struct sim *sim)
         const bool wrong = sim->wrong != SIM_WRONG_NOTHING && m->cause.kind == FSM_FAULT_WRONG;
         bool worn_out =
             m->state == FSM_FAILED && (m->budget.own >= 10 || m->budget.used >= 3 || wrong ||
-                                       known->user_error || strstr(m->reason, SIM_FLAW));
+                                       known->user_error || strstr(m->reason, SIM_FLAW) != NULL);
         bool as_asked = (m->state == FSM_KILLED && known->killed) ||
                         (m->state == FSM_STOPPED && known->stopped);
         if (m->state == FSM_SUCCEEDED)

@@ -9,6 +9,7 @@
  - no macro hides a return or a goto, unless it defines a whole function; no // comment, no tab, no trailing space;
  - no banned function, no note-to-self, no included .c file, no sleep outside tests;
  - the operand of sizeof stands in parentheses;
+ - what a function uses as a pointer is compared with NULL, and not tested as it is;
  - a tag (of a struct, a union, an enum) that a header of the product declares has one definition in the product, which is
    everything outside tests/ and bench/. A file's own struct doesn't share its name either.
 """
@@ -56,6 +57,7 @@ OPAQUE = {  # tags with several definitions: why
     "event": "kernels/backend.h declares it, each backend has its own",
     "comm": "comm/comm.h declares it, Gloo's and NCCL's have their own",
 }
+POINTER = re.compile(r"\*(?:const )?(\w+)\b(?!\s*[\[(])")  # declared, or what it points to is used
 COLUMNS_MAX, FUNCTION_LINES_MAX, FILE_LINES_MAX = 100, 70, 600
 
 
@@ -102,10 +104,33 @@ def without_comments(text):
     return HIDDEN.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
 
 
+def null_tests(lines):
+    """(line, pointer) of each pointer in a function that is tested without a comparison"""
+    first = 0  # of the function's head
+    for number, line in enumerate(lines):
+        if line in ("", "}", "};"):
+            first = number + 1
+            continue
+        if line != "{":
+            continue
+        end = next((i for i in range(number, len(lines)) if lines[i] == "}"), number)
+        names = "|".join(sorted(set(POINTER.findall("\n".join(lines[first:end])))))
+        if not names:
+            continue
+        tested = re.compile(rf"!(?:{names})\b(?!\s*(?:[\[(.]|->))|\b(?:if|while) \((?:{names})\)|"
+                            rf"(?:&&|\|\|) (?:{names})(?=\)| &&| \|\||;)|(?:\(|, |(?<![=!<>])= |return )(?:{names}) (?:&&|\|\||\?)")
+        for i in range(number, end):
+            for match in tested.finditer(lines[i]):
+                yield i + 1, match.group()
+
+
 def check_text(path, text):
     for number, line in enumerate(without_comments(text).split("\n"), 1):
         if SIZEOF.search(line):
             yield f"{path}:{number}: sizeof without parentheses"
+    if path.endswith((".c", ".h")):
+        for number, what in null_tests(without_comments(text).split("\n")):
+            yield f"{path}:{number}: a pointer is compared with NULL: {what}"
     lines = text.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
@@ -179,6 +204,8 @@ def self_test():
         "common/k.c": ('#include "common/x.c"', ".c file"),
         "common/l.c": ("/* " + "TO" + "DO */", "note to self"),
         "common/m.c": ("size_t a = sizeof *b; /* sizeof c */", "sizeof without"),
+        "rpc/m.c": ("int f(const char *p)\n{\n    return !p;\n}", "compared with NULL: !p"),
+        "rpc/n.c": ("int f(const char *p, int n)\n{\n    if (n && !*p && p[0])\n        return p == NULL;\n}", None),
         "common/n.h": ("struct twice {\n};", "defined in jobspec/n.h, too"),
         "jobspec/n.h": ("struct twice {\n};", "defined in common/n.h, too"),
         "common/o.h": ("struct hidden;", None),

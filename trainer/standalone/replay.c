@@ -112,7 +112,7 @@ static enum status read_checkpoints(struct replay *r)
 static enum status compare_pins(struct replay *r, const char *here)
 {
     json_t *theirs = json_loads(r->pins, 0, NULL), *ours = json_loads(here, 0, NULL);
-    enum status st = theirs && ours ? ST_OK : ST_CORRUPT;
+    enum status st = theirs != NULL && ours != NULL ? ST_OK : ST_CORRUPT;
     const char *name;
     json_t *value;
     json_object_foreach(theirs, name, value)
@@ -121,11 +121,12 @@ static enum status compare_pins(struct replay *r, const char *here)
         if (st != ST_OK || json_equal(value, other))
             continue;
         auto_free char *was = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-        auto_free char *is = other ? json_dumps(other, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        auto_free char *is =
+            other != NULL ? json_dumps(other, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
         reason_set(&r->reason,
                    "this machine would compute other bits by itself: %s is %.180s there and "
                    "%.180s here; run it on a machine like the job's",
-                   name, was ? was : "?", is ? is : "nothing");
+                   name, was != NULL ? was : "?", is != NULL ? is : "nothing");
         st = ST_REFUSED;
     }
     json_decref(theirs);

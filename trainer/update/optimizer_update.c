@@ -241,7 +241,7 @@ static enum status update_part(struct optimizer *optimizer, const struct optimiz
     case JOBSPEC_OPTIMIZER_NONE:
         break;
     }
-    CHECK(!"an optimizer");
+    CHECK("an optimizer" == NULL);
     return ST_INVALID;
 }
 

@@ -122,9 +122,9 @@ struct plane {
 LOOPS_INLINE struct plane plane_at(const struct norm_gradient *g, float *store, int64_t at)
 {
     return (struct plane){ .x = g->x + at,
-                           .dout = { g->dout[0] + at, g->dout[1] ? g->dout[1] + at : NULL },
-                           .out = g->out ? g->out + at : NULL,
-                           .store = store ? store + at : NULL };
+                           .dout = { g->dout[0] + at, g->dout[1] != NULL ? g->dout[1] + at : NULL },
+                           .out = g->out != NULL ? g->out + at : NULL,
+                           .store = store != NULL ? store + at : NULL };
 }
 
 /* The masked sum of the gradients at one position, given x - mean there. */

@@ -184,7 +184,7 @@ void TEXT(activate)(enum activation kind, struct text_target out, struct text_so
     case ACTIVATION_NONE:
         break;
     }
-    CHECK(!"an activation");
+    CHECK("an activation" == NULL);
 }
 
 LOOPS_INLINE void activate_backward_as(enum activation kind, void *din, const void *dout,
@@ -222,7 +222,7 @@ void TEXT(activate_backward)(enum activation kind, struct text_target din, struc
     case ACTIVATION_NONE:
         break;
     }
-    CHECK(!"an activation");
+    CHECK("an activation" == NULL);
 }
 
 /* total[l] += Σ over rows of x[r][column + l], l < count <= COLUMN_TILE; the rows in chunks. */

@@ -28,7 +28,7 @@ cudaDataType_t cuda_type(enum dtype dtype)
     case DTYPE_U8:
         break;
     }
-    CHECK(!"a floating dtype");
+    CHECK("a floating dtype" == NULL);
     return CUDA_R_32F;
 }
 
@@ -46,7 +46,7 @@ cudnnDataType_t cudnn_type(enum dtype dtype)
     case DTYPE_U8:
         break;
     }
-    CHECK(!"a floating dtype");
+    CHECK("a floating dtype" == NULL);
     return CUDNN_DATA_FLOAT;
 }
 

@@ -87,7 +87,7 @@ void coord_beat_interval_changed(struct coord *coord)
     LOG_INFO(coord->options.log, "agents beat every %.1f s now, and are silent after %.1f s",
              (double)coord->beat_ms / 1000.0, (double)coord->lost_ms / 1000.0);
     for (size_t i = 0; i < coord->node_count; i++) {
-        if (coord->nodes[i]->conn)
+        if (coord->nodes[i]->conn != NULL)
             coord_send_beat_interval(coord, coord->nodes[i]->conn, false);
         coord_node_moved(coord, coord->nodes[i]);
     }
@@ -150,7 +150,7 @@ void coord_grace_tick(struct coord *coord)
 static bool can_tell(const struct coord *coord, const struct coord_node *node,
                      const struct coord_node *of)
 {
-    return node != of && node->known && node->conn && !node->silent && !node->local &&
+    return node != of && node->known && node->conn != NULL && !node->silent && !node->local &&
            node->probe_port != 0 && coord_now(coord) - node->heard_at < coord->lost_ms &&
            strcmp(node->net, of->net) == 0 &&
            !netpaths_is_cut(&coord->netpaths, node->name, of->name);
@@ -267,7 +267,7 @@ void coord_take_probed(struct coord *coord, const struct coord_node *from,
 static int64_t node_heard_at(const struct coord_node *node)
 {
     int64_t at = node->heard_at;
-    for (const struct coord_rank *rank = node->ranks; rank; rank = rank->next) {
+    for (const struct coord_rank *rank = node->ranks; rank != NULL; rank = rank->next) {
         const struct fsm_rank *of = &rank->job->m.ranks[coord_rank_number(rank)];
         if (fsm_alive_rank(&rank->job->m, coord_rank_number(rank)) && of->joined &&
             of->heard_at > at)
@@ -300,7 +300,7 @@ static bool is_remote(const struct coord_job *job)
     bool found = false;
     for (uint32_t r = 0; r < job->m.count && !found; r++) {
         const struct coord_node *on = job->ranks[r].node;
-        found = on && on->known && !on->local;
+        found = on != NULL && on->known && !on->local;
     }
     return found;
 }
@@ -322,7 +322,7 @@ static void excuse_remote(struct coord *coord, int64_t ms, const char *message)
             rank->counter_at = rank->counter_at < latest ? rank->counter_at : latest;
         }
         coord_job_moved(coord, job);
-        if (message)
+        if (message != NULL)
             coord_note(coord, job, "network", message);
     }
 }

@@ -18,7 +18,7 @@
 enum status coord_reader_new(const struct coord_options *options, struct coord **out)
 {
     struct coord *coord = calloc(1, sizeof(*coord));
-    if (!coord)
+    if (coord == NULL)
         return ST_NO_MEMORY;
     coord->options = *options;
     if (coord->options.hang_ms == 0)
@@ -50,7 +50,7 @@ enum status coord_new(const struct coord_options *options, struct coord **out)
 
 void coord_free(struct coord *coord)
 {
-    if (!coord)
+    if (coord == NULL)
         return;
     coord_outbox_release(coord);
     for (size_t i = 0; i < coord->job_count; i++)
@@ -98,7 +98,7 @@ int64_t coord_deadline(struct coord *coord)
         at = coord->left_at;
     if (coord->tidy_at < at)
         at = coord->tidy_at;
-    if (coord->options.space && coord->space_at < at)
+    if (coord->options.space != NULL && coord->space_at < at)
         at = coord->space_at;
     if (coord->schedule_needed || coord->accused)
         at = now;
@@ -157,7 +157,7 @@ static void tell_of_space(struct coord *coord, const char *what, const char *mes
 static void look_for_space(struct coord *coord)
 {
     const struct coord_options *options = &coord->options;
-    if (!options->space || coord_now(coord) < coord->space_at)
+    if (options->space == NULL || coord_now(coord) < coord->space_at)
         return;
     const bool full = options->space(options->journal) == ST_FULL;
     coord->space_at = coord_now(coord) + COORD_SPACE_MS;
@@ -206,7 +206,7 @@ static void check_seats(struct coord *coord, struct coord_job *job)
         const struct coord_node *node = holds ? coord_node_at(coord, of->node) : NULL;
         gone += i < job->m.size && of->gone;
         CHECK(job->ranks[i].node == node);
-        CHECK(!node || job->ranks[i].slot == of->slot);
+        CHECK(node == NULL || job->ranks[i].slot == of->slot);
     }
     CHECK(job->m.gone_count == gone);
 }

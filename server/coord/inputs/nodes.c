@@ -27,9 +27,9 @@
 static struct coord_job *job_of_trainer(struct coord *coord, const struct coord_node *node,
                                         const Cairn__V1__TrainerRef *ref, uint32_t *out_rank)
 {
-    struct coord_job *job = ref ? coord_job_at(coord, ref->job) : NULL;
+    struct coord_job *job = ref != NULL ? coord_job_at(coord, ref->job) : NULL;
     bool found = false;
-    for (uint32_t i = 0; job && i < job->m.count && ref->generation > 0 && !found; i++) {
+    for (uint32_t i = 0; job != NULL && i < job->m.count && ref->generation > 0 && !found; i++) {
         const struct fsm_rank *rank = &job->m.ranks[i];
         found = rank->birth == ref->generation && rank->number == ref->rank &&
                 strcmp(rank->node, node->name) == 0;
@@ -43,15 +43,15 @@ static struct coord_job *job_of_trainer(struct coord *coord, const struct coord_
 static void take_running(struct coord *coord, struct coord_node *node, Cairn__V1__TrainerRef *ref,
                          uint32_t pid, uint32_t slot)
 {
-    const struct coord_job *named = ref ? coord_job_at(coord, ref->job) : NULL;
-    if (named && coord_is_unreadable(named))
+    const struct coord_job *named = ref != NULL ? coord_job_at(coord, ref->job) : NULL;
+    if (named != NULL && coord_is_unreadable(named))
         return; /* the trainer may be one of this generation */
     uint32_t at = 0;
     struct coord_job *job = job_of_trainer(coord, node, ref, &at);
-    if (!job || !fsm_alive_rank(&job->m, at)) {
-        if (ref)
+    if (job == NULL || !fsm_alive_rank(&job->m, at)) {
+        if (ref != NULL)
             coord_orphan_add(coord, node, ref, slot, coord_now(coord));
-        if (ref && node->conn)
+        if (ref != NULL && node->conn != NULL)
             coord_send_end_of(coord, node->conn, ref);
         return;
     }
@@ -60,7 +60,7 @@ static void take_running(struct coord *coord, struct coord_node *node, Cairn__V1
     (void)coord_apply(coord, job, &event);
     const struct fsm_rank *rank = &job->m.ranks[at];
     const bool ends = fsm_is_cut_short(&job->m, at) && !fsm_is_spare(&job->m, at);
-    if ((ends || (rank->ended && !rank->parked)) && node->conn)
+    if ((ends || (rank->ended && !rank->parked)) && node->conn != NULL)
         coord_send_end_of(coord, node->conn, ref);
 }
 
@@ -69,7 +69,8 @@ static bool is_listed(const Cairn__V1__AgentHello *hello, const char *job, uint3
 {
     for (size_t i = 0; i < hello->n_running; i++) {
         const Cairn__V1__TrainerRef *ref = hello->running[i]->ref;
-        if (ref && ref->generation == generation && ref->rank == rank && strcmp(ref->job, job) == 0)
+        if (ref != NULL && ref->generation == generation && ref->rank == rank &&
+            strcmp(ref->job, job) == 0)
             return true;
     }
     return false;
@@ -153,7 +154,7 @@ static void refuse_duplicate(struct coord *coord, struct coord_conn *conn, struc
         Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
         order.body_case = CAIRN__V1__AGENT_ORDER__BODY_NOTICE;
         order.notice = &notice;
-        if (node->conn)
+        if (node->conn != NULL)
             coord_post(coord, node->conn, COORD_COMMIT_SOON, &order.base);
     }
     reason_set(&reason,
@@ -184,7 +185,7 @@ static struct coord_node *admit_agent(struct coord *coord, struct coord_conn *co
         return NULL;
     }
     struct coord_node *node = coord_node_admit(coord, hello->node);
-    if (!node) {
+    if (node == NULL) {
         coord_hang_up(coord, conn, RPC_RESOURCE_EXHAUSTED, COORD_TOO_MANY_NODES);
         return NULL;
     }
@@ -225,7 +226,7 @@ static bool take_seat(struct coord *coord, struct coord_conn *conn, struct coord
                       const Cairn__V1__AgentHello *hello)
 {
     struct coord_conn *old = node->conn;
-    if (old) {
+    if (old != NULL) {
         old->node = NULL;
         coord_hang_up(coord, old, RPC_ABORTED,
                       "a newer agent of this machine took this node's name");
@@ -268,7 +269,7 @@ static void agent_hello(struct coord *coord, struct coord_conn *conn,
     }
     conn->greeted = true;
     struct coord_node *node = admit_agent(coord, conn, hello);
-    if (!node)
+    if (node == NULL)
         return;
     if (!node->known) /* its first one since the start */
         coord->hello_at = coord_now(coord);
@@ -283,7 +284,7 @@ static void agent_hello(struct coord *coord, struct coord_conn *conn,
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
     coord_note_heard(coord, node);
     forgive_node(coord, node, renewed);
-    if (hello->leaving)
+    if (hello->leaving != NULL)
         coord_node_leaving(coord, node, hello->leaving);
     coord_node_renamed(coord, node, hello);
     node->stray_count = 0; /* the hello lists those that are there */
@@ -306,7 +307,7 @@ static void last_words(const Cairn__V1__TrainerExited *exited, struct reason *ou
     const char *line = exited->n_last_lines > 0 ? exited->last_lines[exited->n_last_lines - 1] : "";
     json_t *entry = json_loads(line, 0, NULL);
     const char *words = json_string_value(json_object_get(entry, "msg"));
-    reason_set(out, "%s", words ? words : line);
+    reason_set(out, "%s", words != NULL ? words : line);
     json_decref(entry);
 }
 
@@ -362,13 +363,14 @@ static void apply_exit(struct coord *coord, struct coord_job *job, uint32_t rank
 {
     const Cairn__V1__LastWords *words =
         exited->words__case == CAIRN__V1__TRAINER_EXITED__WORDS__WORDS ? exited->words : NULL;
-    if (words && words->generation != job->m.generation)
+    if (words != NULL && words->generation != job->m.generation)
         words = NULL; /* they are of a generation that the worker has outlived */
-    if (words && fsm_is_spare(&job->m, rank))
+    if (words != NULL && fsm_is_spare(&job->m, rank))
         words = NULL;
-    if (words && rank == 0)
+    if (words != NULL && rank == 0)
         coord_take_rows(coord, job, words->rows, words->n_rows);
-    for (size_t i = 0; words && i < words->n_saves; i++) /* what it had written still counts */
+    for (size_t i = 0; words != NULL && i < words->n_saves;
+         i++) /* what it had written still counts */
         coord_take_report(coord, job, rank, words->saves[i]);
     const uint64_t marked = fsm_is_spare(&job->m, rank) ? 0 : exited->marked_step;
     struct reason message;
@@ -379,12 +381,12 @@ static void apply_exit(struct coord *coord, struct coord_job *job, uint32_t rank
         .how = how,
         .code = how == FSM_EXIT_SIGNAL ? exited->signal : exited->code,
         .message = message.text,
-        .finished = words && words->finished,
-        .step = words && words->step > marked ? words->step : marked,
-        .phase = words && words->phase[0] ? words->phase : NULL,
+        .finished = words != NULL && words->finished,
+        .step = words != NULL && words->step > marked ? words->step : marked,
+        .phase = words != NULL && words->phase[0] ? words->phase : NULL,
     };
     struct fsm_fault fault;
-    if (words && words->fault__case == CAIRN__V1__LAST_WORDS__FAULT__FAULT) {
+    if (words != NULL && words->fault__case == CAIRN__V1__LAST_WORDS__FAULT__FAULT) {
         fault = coord_fault(words->fault);
         event.exited.fault = &fault;
     }
@@ -394,15 +396,16 @@ static void apply_exit(struct coord *coord, struct coord_job *job, uint32_t rank
 static void take_exit(struct coord *coord, struct coord_node *node,
                       const Cairn__V1__TrainerExited *exited)
 {
-    const struct coord_job *named = exited->ref ? coord_job_at(coord, exited->ref->job) : NULL;
-    if (!exited->ref || (named && coord_is_unreadable(named)))
+    const struct coord_job *named =
+        exited->ref != NULL ? coord_job_at(coord, exited->ref->job) : NULL;
+    if (exited->ref == NULL || (named != NULL && coord_is_unreadable(named)))
         return; /* not acknowledged: it is said again to who can read the job */
     uint32_t rank = 0;
     struct coord_job *job = job_of_trainer(coord, node, exited->ref, &rank);
-    if (job)
+    if (job != NULL)
         apply_exit(coord, job, rank, exited);
     coord_orphan_gone(coord, node, exited->ref);
-    if (coord->failed != ST_OK || !node->conn)
+    if (coord->failed != ST_OK || node->conn == NULL)
         return;
     Cairn__V1__ExitAck ack = CAIRN__V1__EXIT_ACK__INIT;
     ack.ref = exited->ref;
@@ -425,12 +428,13 @@ void coord_agent_message(struct coord *coord, struct coord_conn *conn,
         return;
     }
     struct coord_node *node = conn->node;
-    if (!node) {
+    if (node == NULL) {
         coord_hang_up(coord, conn, RPC_FAILED_PRECONDITION, "the first message is a hello");
         return;
     }
     coord_note_heard(coord, node);
-    if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_STARTED && message->started->ref) {
+    if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_STARTED &&
+        message->started->ref != NULL) {
         take_running(coord, node, message->started->ref, message->started->pid,
                      message->started->slot);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_BEAT) {
@@ -447,7 +451,7 @@ void coord_agent_message(struct coord *coord, struct coord_conn *conn,
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_PROBED) {
         coord_take_probed(coord, node, message->probed);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LOG &&
-               coord->options.log_chunk) {
+               coord->options.log_chunk != NULL) {
         coord->options.log_chunk(coord->options.log_arg, message->log);
     }
     coord_bound_group(coord);
@@ -456,7 +460,7 @@ void coord_agent_message(struct coord *coord, struct coord_conn *conn,
 void coord_agent_closed(struct coord *coord, struct coord_conn *conn)
 {
     coord_outbox_forget(coord, conn);
-    if (conn->node && conn->node->conn == conn) {
+    if (conn->node != NULL && conn->node->conn == conn) {
         conn->node->conn = NULL;
         coord_node_moved(coord, conn->node);
         LOG_INFO(coord->options.log, "the agent of node %s hung up", conn->node->name);

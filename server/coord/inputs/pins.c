@@ -14,7 +14,7 @@
 static size_t data_at(const char *pins)
 {
     const char *data = strstr(pins, ",\"data\":{");
-    if (data)
+    if (data != NULL)
         return (size_t)(data - pins);
     size_t size = strlen(pins);
     return size > 0 && pins[size - 1] == '}' ? size - 1 : size;
@@ -24,7 +24,7 @@ static size_t data_at(const char *pins)
 static void keep_pins(struct coord *coord, struct coord_job *job, const char *pins)
 {
     char *copy = strdup(pins);
-    enum status st = copy ? coord_begin(coord) : ST_NO_MEMORY;
+    enum status st = copy != NULL ? coord_begin(coord) : ST_NO_MEMORY;
     if (st == ST_OK)
         st = journal_put_pins(coord->options.journal, job->id, pins);
     if (st != ST_OK) {
@@ -41,7 +41,7 @@ static void keep_pins(struct coord *coord, struct coord_job *job, const char *pi
 static void name_file(const char *data, const char *known, const char *node, struct reason *out)
 {
     static const char files[] = "\"files\":[";
-    for (const char *list = strstr(data, files); list; list = strstr(list, files)) {
+    for (const char *list = strstr(data, files); list != NULL; list = strstr(list, files)) {
         list += sizeof(files) - 1;
         while (*list == '"') {
             const char *end = list + 1;
@@ -52,7 +52,7 @@ static void name_file(const char *data, const char *known, const char *node, str
             if (!*end || size >= sizeof(entry))
                 break;
             (void)snprintf(entry, sizeof(entry), "%.*s", (int)size, list);
-            if (!strstr(known, entry)) {
+            if (strstr(known, entry) == NULL) {
                 entry[size - 1] = '\0';
                 reason_set(out, "node %s: the data are not those that the job began with: %s", node,
                            entry + 1);
@@ -71,8 +71,9 @@ static void name_file(const char *data, const char *known, const char *node, str
 
 static void print_value(const json_t *value, char out[96])
 {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
-    (void)snprintf(out, 96, "%.90s", text ? text : value ? "?" : "nothing");
+    char *text =
+        value != NULL ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
+    (void)snprintf(out, 96, "%.90s", text != NULL ? text : value != NULL ? "?" : "nothing");
     free(text);
 }
 
@@ -110,7 +111,7 @@ static void name_difference(const char *pins, const char *known, struct reason *
     json_t *is = json_loads(pins, 0, NULL), *was = json_loads(known, 0, NULL);
     char key[KEY_BYTES] = "";
     struct reason found = { "" };
-    if (is && was)
+    if (is != NULL && was != NULL)
         (void)find_difference(is, was, key, 0, &found);
     reason_set(out, "what bits depend on differs from the job's first formation%s%.380s",
                found.text[0] ? ": " : "", found.text);

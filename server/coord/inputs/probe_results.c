@@ -18,7 +18,7 @@ static bool take_metrics(void *arg, uint64_t step, const void *data, size_t size
 {
     struct fsm_ckpt *ckpt = arg;
     Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
-    if (!row)
+    if (row == NULL)
         return false;
     if (step == ckpt->step)
         ckpt->loss = (double)row->loss;
@@ -51,10 +51,10 @@ static void note_metrics(struct coord *coord, struct coord_job *job, struct fsm_
 void coord_store_done(struct coord *coord, struct store_task *task)
 {
     struct coord_job *job = coord_job_at(coord, task->job);
-    if (job && job->tasks > 0)
+    if (job != NULL && job->tasks > 0)
         job->tasks--;
     coord->retire_needed = true;
-    if (job && coord->failed == ST_OK) {
+    if (job != NULL && coord->failed == ST_OK) {
         struct fsm_event event = coord_event(coord, FSM_EV_STORE);
         event.answer = (struct fsm_answer){ .task = task->kind,
                                             .step = task->step,
@@ -99,14 +99,14 @@ const char *coord_pairs_hinder(const struct coord *coord, const struct coord_nod
 {
     if (!node->known)
         return "no agent of that name is here";
-    if (!node->conn || node->silent || coord_node_held(coord, node))
+    if (node->conn == NULL || node->silent || coord_node_held(coord, node))
         return "its agent isn't heard now";
     return node->probe_port == 0 ? "its agent found no port to listen at" : NULL;
 }
 
 static bool can_probe(const struct coord *coord, const struct coord_node *node)
 {
-    return node && !coord_pairs_hinder(coord, node);
+    return node != NULL && coord_pairs_hinder(coord, node) == NULL;
 }
 
 /* Tells jobs what became of a path: those that run across it, or failed across it; jobs that wait
@@ -146,7 +146,7 @@ void coord_netpaths_tick(struct coord *coord)
         news = netpaths_tick(&coord->netpaths, now, &was);
         take_news(coord, news, &was);
     } while (news != NETPATHS_NOTHING);
-    for (struct netpath *path = netpaths_due(&coord->netpaths, now); path;
+    for (struct netpath *path = netpaths_due(&coord->netpaths, now); path != NULL;
          path = netpaths_due(&coord->netpaths, now)) {
         const struct coord_node *one = coord_node_at(coord, path->node[0]);
         const struct coord_node *other = coord_node_at(coord, path->node[1]);
@@ -204,7 +204,7 @@ static enum status pick_nodes(struct coord *coord, const char *const *names, siz
     *out_count = 0;
     for (size_t i = 0; i < (count ? count : coord->node_count); i++) {
         const struct coord_node *node = count ? coord_node_at(coord, names[i]) : coord->nodes[i];
-        if (!node) {
+        if (node == NULL) {
             reason_set(reason, "there is no node '%.100s'", names[i]);
             return ST_NOT_FOUND;
         }
@@ -212,11 +212,11 @@ static enum status pick_nodes(struct coord *coord, const char *const *names, siz
         for (uint32_t j = 0; j < *out_count && !twice; j++)
             twice = strcmp(out[j], node->name) == 0;
         const char *hinder = coord_pairs_hinder(coord, node);
-        if (hinder && count) {
+        if (hinder != NULL && count) {
             reason_set(reason, "%.100s can't be tried: %s", node->name, hinder);
             return ST_REFUSED;
         }
-        if (!hinder && !twice)
+        if (hinder == NULL && !twice)
             out[(*out_count)++] = node->name;
     }
     if (*out_count >= 2)
@@ -231,7 +231,7 @@ enum status coord_pairs_begin(struct coord *coord, const char *const *names, siz
 {
     auto_free const char **picked = calloc(LIMIT_NODES, sizeof(*picked));
     uint32_t picked_count;
-    if (!picked)
+    if (picked == NULL)
         return ST_NO_MEMORY;
     enum status st = pick_nodes(coord, names, count, picked, &picked_count, reason);
     if (st == ST_OK)
@@ -273,7 +273,7 @@ void coord_pairs_tick(struct coord *coord)
 {
     const int64_t now = coord_now(coord);
     pairs_tick(&coord->pairs, now);
-    for (const struct pairs_try *due = pairs_due(&coord->pairs, now); due;
+    for (const struct pairs_try *due = pairs_due(&coord->pairs, now); due != NULL;
          due = pairs_due(&coord->pairs, now))
         order_pair(coord, due);
 }

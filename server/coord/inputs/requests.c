@@ -94,7 +94,7 @@ static enum status could_connect(const struct coord *coord, const struct coord_j
         "again, or %s",
         (long long)workers + (long long)spares, spares > 0 ? " and spares" : "",
         (unsigned long long)needed, (unsigned long long)coord->options.descriptors,
-        changed ? "ask for fewer workers" : "submit a smaller job");
+        changed != NULL ? "ask for fewer workers" : "submit a smaller job");
     return ST_REFUSED;
 }
 
@@ -102,7 +102,7 @@ static enum status new_job(struct coord *coord, const struct jobspec *spec, cons
                            struct coord_job **out)
 {
     struct jobspec *copy = malloc(sizeof(*copy));
-    if (!copy)
+    if (copy == NULL)
         return ST_NO_MEMORY;
     *copy = *spec;
     char id[16];
@@ -132,7 +132,7 @@ static enum status record_job(struct coord *coord, const struct coord_job *job, 
     if (st == ST_OK)
         st = journal_put_job(journal, &row);
     struct reason note;
-    reason_set(&note, "%s%s%s", job->name, by ? ", by " : "", by ? by : "");
+    reason_set(&note, "%s%s%s", job->name, by != NULL ? ", by " : "", by != NULL ? by : "");
     struct journal_event event = { .wall_ms = wall, .kind = "submitted", .message = note.text };
     if (st == ST_OK)
         st = journal_put_event(journal, job->id, &event);
@@ -153,7 +153,7 @@ static enum status forget_job(struct coord *coord, const char *id, const char *w
     coord->stored--;
     coord->tidy_at = coord_now(coord); /* its rows, some at a time */
     struct coord_job *job = coord_job_at(coord, id);
-    if (job)
+    if (job != NULL)
         coord_drop_job(coord, job, why);
     return ST_OK;
 }
@@ -270,7 +270,7 @@ enum status coord_save(struct coord *coord, struct coord_job *job, const char *k
         enum status st = coord_ask(coord, job, FSM_EV_SAVE, by);
         if (st != ST_OK)
             return st;
-    } else if (job->m.state != FSM_SAVING && (out->generation > 0 || !fsm_newest(&job->m))) {
+    } else if (job->m.state != FSM_SAVING && (out->generation > 0 || fsm_newest(&job->m) == NULL)) {
         return ST_REFUSED;
     }
     char what[96];
@@ -293,7 +293,7 @@ enum status coord_remove_ended(struct coord *coord, struct coord_job *job, const
         return ST_REFUSED;
     }
     LOG_INFO(coord->options.log, "%s (%s) is removed, asked by %s", job->name, job->id,
-             by ? by : "the user");
+             by != NULL ? by : "the user");
     return forget_job(coord, job->id, "the job was removed");
 }
 
@@ -426,7 +426,7 @@ uint32_t coord_drain_saved(const struct coord *coord)
     for (size_t i = 0; i < coord->job_count; i++) {
         const struct coord_job *job = coord->jobs[i];
         const struct fsm_ckpt *newest = fsm_newest(&job->m);
-        count += job->drained && newest &&
+        count += job->drained && newest != NULL &&
                  (newest->wall_ms >= coord->drain_wall || newest->step >= job->m.step_max);
     }
     return count;
@@ -437,12 +437,13 @@ uint32_t coord_drain_saved(const struct coord *coord)
 enum status coord_seek(struct coord *coord, const char *name, char id[16], struct coord_job **out)
 {
     *out = coord_job_at(coord, name);
-    if (*out)
+    if (*out != NULL)
         (void)snprintf(id, 16, "%s", (*out)->id);
-    const enum status st = *out ? ST_OK : journal_find_job(coord->options.journal, name, id);
-    if (!*out && st == ST_OK)
+    const enum status st =
+        *out != NULL ? ST_OK : journal_find_job(coord->options.journal, name, id);
+    if (*out == NULL && st == ST_OK)
         *out = coord_job_at(coord, id);
-    if (*out)
+    if (*out != NULL)
         (*out)->used = ++coord->uses;
     return st;
 }
@@ -451,7 +452,7 @@ enum status coord_find(struct coord *coord, const char *name, struct coord_job *
 {
     char id[16];
     enum status st = coord_seek(coord, name, id, out);
-    if (st == ST_OK && !*out)
+    if (st == ST_OK && *out == NULL)
         st = coord_bring(coord, id, out);
     if (st == ST_OK)
         (*out)->used = ++coord->uses;
@@ -491,15 +492,15 @@ size_t coord_nodes(struct coord *coord, struct coord_node **out, size_t capacity
 bool coord_node_is_taken(struct coord *coord, const char *name)
 {
     const struct coord_node *node = coord_node_at(coord, name);
-    return node && node->known &&
-           (node->conn || coord_now(coord) < node->heard_at + coord->lost_ms);
+    return node != NULL && node->known &&
+           (node->conn != NULL || coord_now(coord) < node->heard_at + coord->lost_ms);
 }
 
 static void drop_agent(struct coord *coord, struct coord_node *node)
 {
     struct coord_conn *conn = node->conn;
     node->conn = NULL;
-    if (!conn)
+    if (conn == NULL)
         return;
     conn->node = NULL;
     coord_hang_up(coord, conn, RPC_PERMISSION_DENIED, COORD_FORGOTTEN);
@@ -511,7 +512,8 @@ static void tell_forgotten(struct coord *coord, struct coord_node *node, const c
     struct reason note;
     size_t count;
     auto_free struct coord_rank **ranks = coord_ranks_of(coord, node, &count);
-    reason_set(&note, "node %s was forgotten, asked by %s", node->name, by ? by : "the user");
+    reason_set(&note, "node %s was forgotten, asked by %s", node->name,
+               by != NULL ? by : "the user");
     for (size_t i = 0; i < count; i++) {
         bool known = ranks[i]->job->unreadable[0] != '\0';
         for (size_t k = 0; k < i && !known; k++)
@@ -551,7 +553,7 @@ enum status coord_forget_node(struct coord *coord, const char *name, const char 
     LOG_INFO(coord->options.log, "node %s is forgotten: its certificates count no more", name);
     struct coord_node *node = coord_node_admit(coord, name);
     *out = node;
-    if (!node)
+    if (node == NULL)
         return ST_OK;
     tell_forgotten(coord, node, by);
     drop_agent(coord, node);

@@ -38,7 +38,7 @@ struct fsm_fault coord_fault(const Cairn__V1__Fault *in)
  * it isn't journalled. */
 static bool is_sound(const Cairn__V1__SaveReport *report)
 {
-    if (!report->file[0] || strlen(report->file) >= 64 || strchr(report->file, '/') ||
+    if (!report->file[0] || strlen(report->file) >= 64 || strchr(report->file, '/') != NULL ||
         report->file[0] == '.')
         return false;
     if (report->xxh3_128.len != 16 || report->scalars_xxh3_128.len != 16)
@@ -111,7 +111,7 @@ static struct fsm_copy *copies_offered(const Cairn__V1__TrainerHello *hello, siz
 {
     const size_t count = hello->n_copies < COPIES_MAX ? hello->n_copies : COPIES_MAX;
     struct fsm_copy *list = count > 0 ? calloc(count, sizeof(*list)) : NULL;
-    *out_count = list ? count : 0;
+    *out_count = list != NULL ? count : 0;
     for (size_t i = 0; i < *out_count; i++) {
         const Cairn__V1__MemoryCopy *from = hello->copies[i];
         list[i] = (struct fsm_copy){ .step = from->step,
@@ -143,7 +143,7 @@ static uint32_t find_regrouping(const struct coord_job *job, const struct coord_
     if (at == FSM_ALL_RANKS || !(m->state == FSM_FORMING || m->ending.parks))
         return FSM_ALL_RANKS;
     const struct fsm_rank *of = &m->ranks[at];
-    const bool kept = hello->parked && hello->generation + 1 == m->generation &&
+    const bool kept = hello->parked != NULL && hello->generation + 1 == m->generation &&
                       same_token(conn->token, m->token_before);
     const bool spare = hello->generation == of->birth && same_token(conn->token, m->spares.token);
     return (kept || spare) && of->birth < m->generation && !of->joined ? at : FSM_ALL_RANKS;
@@ -195,23 +195,23 @@ static struct coord_job *admit_trainer(struct coord *coord, struct coord_conn *c
     }
     conn->greeted = true;
     struct coord_job *job = coord_job_at(coord, hello->job);
-    if (job && coord_is_unreadable(job)) { /* the worker trains on, and asks again */
+    if (job != NULL && coord_is_unreadable(job)) { /* the worker trains on, and asks again */
         coord_hang_up(coord, conn, RPC_UNAVAILABLE, job->unreadable);
         return NULL;
     }
-    const uint32_t regroups = job ? find_regrouping(job, conn, hello) : FSM_ALL_RANKS;
+    const uint32_t regroups = job != NULL ? find_regrouping(job, conn, hello) : FSM_ALL_RANKS;
     if (regroups != FSM_ALL_RANKS) {
         conn->regroups = true;
         coord_send_regroup(coord, job, regroups, conn);
         return NULL;
     }
-    const uint32_t spare = job ? find_spare(job, conn, hello) : FSM_ALL_RANKS;
+    const uint32_t spare = job != NULL ? find_spare(job, conn, hello) : FSM_ALL_RANKS;
     if (spare != FSM_ALL_RANKS) {
         conn->spare = true;
         conn->rank = spare;
         return job;
     }
-    if (!job) {
+    if (job == NULL) {
         coord_send_over_to(coord, conn, "this generation is over");
         return NULL;
     }
@@ -268,7 +268,7 @@ static void trainer_hello(struct coord *coord, struct coord_conn *conn,
                           const Cairn__V1__TrainerHello *hello)
 {
     struct coord_job *job = admit_trainer(coord, conn, hello);
-    if (!job)
+    if (job == NULL)
         return;
     struct fsm_fault fault = { .rank = conn->rank };
     if (!version_fits(job, conn->rank, hello, &fault)) {
@@ -283,7 +283,7 @@ static void trainer_hello(struct coord *coord, struct coord_conn *conn,
     (void)snprintf(rank->version, sizeof(rank->version), "%.31s",
                    coord_version_text(hello->version));
     struct coord_conn *old = rank->conn;
-    if (old) {
+    if (old != NULL) {
         coord_detach(old);
         coord_hang_up(coord, old, RPC_ABORTED, "the worker opened another session");
     }
@@ -300,7 +300,7 @@ static void trainer_hello(struct coord *coord, struct coord_conn *conn,
                                       .parked = hello->parked != NULL,
                                       .copies = copies,
                                       .copy_count = copy_count };
-    if (hello->parked)
+    if (hello->parked != NULL)
         event.hello.parked_state = parked_state_of(hello->parked);
     (void)coord_apply(coord, job, &event);
     free(copies);
@@ -428,8 +428,8 @@ static void apply_message(struct coord *coord, struct coord_conn *conn,
 
 static void note_heard(struct coord *coord, const struct coord_conn *conn)
 {
-    const struct coord_node *on = conn->job ? conn->job->ranks[conn->rank].node : NULL;
-    if (on && !on->local && (conn->spare || conn->generation == conn->job->m.generation))
+    const struct coord_node *on = conn->job != NULL ? conn->job->ranks[conn->rank].node : NULL;
+    if (on != NULL && !on->local && (conn->spare || conn->generation == conn->job->m.generation))
         isolation_heard(&coord->isolation);
 }
 
@@ -467,7 +467,7 @@ static void hear_spare(struct coord *coord, struct coord_conn *conn,
 static void hear_before_regroup(struct coord *coord, struct coord_conn *conn,
                                 const Cairn__V1__TrainerMessage *message)
 {
-    if (conn->job && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS)
+    if (conn->job != NULL && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS)
         take_rows(coord, conn, message->metrics);
 }
 
@@ -479,9 +479,9 @@ void coord_trainer_message(struct coord *coord, struct coord_conn *conn,
     note_heard(coord, conn);
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO) {
         trainer_hello(coord, conn, message->hello);
-    } else if (!conn->job && !conn->regroups) { /* else the worker goes, and comes again */
+    } else if (conn->job == NULL && !conn->regroups) { /* else the worker goes, and comes again */
         coord_send_over_to(coord, conn, "no hello came before, or this generation is over");
-    } else if (!conn->job || regroups(conn)) {
+    } else if (conn->job == NULL || regroups(conn)) {
         hear_before_regroup(coord, conn, message);
     } else if (is_of_spare(conn)) {
         hear_spare(coord, conn, message);
@@ -506,10 +506,10 @@ void coord_trainer_message(struct coord *coord, struct coord_conn *conn,
 void coord_trainer_closed(struct coord *coord, struct coord_conn *conn)
 {
     struct coord_job *job = conn->job;
-    const bool spare = job && is_of_spare(conn);
+    const bool spare = job != NULL && is_of_spare(conn);
     coord_outbox_forget(coord, conn);
     coord_detach(conn);
-    if (!job || (conn->spare && !spare))
+    if (job == NULL || (conn->spare && !spare))
         return;
     struct fsm_event event = coord_event_of(
         coord, FSM_EV_SESSION_LOST, spare ? job->m.generation : conn->generation, conn->rank);

@@ -51,7 +51,7 @@ static void add_pools(const struct coord *coord, struct board *board, struct coo
                                .host = node->host,
                                .net = node->net,
                                .ports = node->ports,
-                               .ready = node->conn && !node->silent &&
+                               .ready = node->conn != NULL && !node->silent &&
                                         !coord_node_held(coord, node) &&
                                         node->suspicion.state == SUSPICION_NONE,
                                .leaving = !coord_node_takes(node),
@@ -115,7 +115,7 @@ void coord_place(struct coord *coord, struct coord_job *job, enum fsm_event_kind
     struct board *board = coord->board;
     auto_free const char **names = calloc((size_t)count + 1, sizeof(*names));
     auto_free uint32_t *numbers = calloc((size_t)count + 1, sizeof(*numbers));
-    if (!names || !numbers) {
+    if (names == NULL || numbers == NULL) {
         coord_fail(coord, ST_NO_MEMORY, "placing");
         return;
     }
@@ -125,7 +125,7 @@ void coord_place(struct coord *coord, struct coord_job *job, enum fsm_event_kind
     }
     char token[65];
     coord_nonce(coord, token, sizeof(token));
-    if (coord->options.seal)
+    if (coord->options.seal != NULL)
         coord->options.seal(coord->options.seal_arg, token);
     struct fsm_event event = coord_event(coord, kind);
     event.placed = (struct fsm_placed){ names, numbers, count, token };
@@ -180,7 +180,7 @@ static const char *far_from(const struct coord *coord, const struct fsm *m, uint
 {
     const char *found = NULL;
     CHECK(spare == 0 || m->ranks != NULL);
-    for (uint32_t i = 0; i < spare && !found; i++) {
+    for (uint32_t i = 0; i < spare && found == NULL; i++) {
         if (is_there(m, i) && coord_nodes_apart(coord, m->ranks[i].node, m->ranks[spare].node))
             found = m->ranks[i].node;
     }
@@ -192,7 +192,7 @@ bool coord_part_spares(struct coord *coord, struct coord_job *job)
     bool any = false;
     for (uint32_t i = job->m.size; coord->netpaths.count > 0 && i < job->m.count; i++) {
         const char *other = is_there(&job->m, i) ? far_from(coord, &job->m, i) : NULL;
-        if (!other)
+        if (other == NULL)
             continue;
         struct reason why;
         struct fsm_event event = coord_event_of(coord, FSM_EV_LEAVING, job->m.generation, i);
@@ -236,12 +236,12 @@ static bool joins_kept(struct coord *coord, const struct coord_job *job, const s
 {
     const struct coord_node *before = NULL; /* ranks side by side share nodes */
     bool joins = true;
-    CHECK(node);
+    CHECK(node != NULL);
     const bool there = fsm_alive_rank(&job->m, FSM_ALL_RANKS); /* workers that it would join */
     for (uint32_t i = 0; there && joins && i < job->m.count; i++) {
         const struct coord_node *kept =
             is_there(&job->m, i) ? coord_node_at(coord, job->m.ranks[i].node) : node;
-        if (!kept || !kept->known || kept == node || kept == before)
+        if (kept == NULL || !kept->known || kept == node || kept == before)
             continue;
         before = kept;
         joins = strcmp(kept->net, node->net) == 0 && !are_apart(board, kept, node);
@@ -392,9 +392,9 @@ bool coord_keep_place(struct coord *coord, struct coord_job *job)
     const uint32_t count = count_lacking(&job->m);
     auto_free struct place_slot *slots = calloc((size_t)count + 1, sizeof(*slots));
     struct reason unsaid;
-    if (!slots)
+    if (slots == NULL)
         coord_fail(coord, ST_NO_MEMORY, "placing");
-    if (!slots || count == 0 || !coord_board_fill(coord))
+    if (slots == NULL || count == 0 || !coord_board_fill(coord))
         return false;
     board->heeds = true;
     mark_board(coord, job, board, AVOID_FAILED);
@@ -411,7 +411,7 @@ static bool is_behind(struct coord *coord, struct coord_job *job, struct place_s
                       enum status *st, struct reason *reason)
 {
     uint32_t count;
-    if (!coord->board->heeds || !coord->board->keeps[job->spec->workers.device])
+    if (!coord->board->heeds || coord->board->keeps[job->spec->workers.device] == NULL)
         return false;
     coord->board->heeds = false;
     *st = find_enough(coord, job, slots, &count, reason);
@@ -436,9 +436,9 @@ enum coord_tried coord_try_place(struct coord *coord, struct coord_job *job)
     auto_free struct place_slot *slots = calloc(job->m.config.ranks, sizeof(*slots));
     struct reason reason = { "" };
     uint32_t count = 0;
-    if (!slots)
+    if (slots == NULL)
         coord_fail(coord, ST_NO_MEMORY, "placing");
-    if (!slots || !coord_board_fill(coord))
+    if (slots == NULL || !coord_board_fill(coord))
         return COORD_TRIED_CHANGED;
     if (coord_netpaths_open(
             coord, job)) /* it is known within seconds whether its nodes reach each other */

@@ -61,13 +61,13 @@ static void keeps(struct coord *coord, const struct coord_job *job)
                  strcmp(node->device, device) != 0;
     }
     board->closed[kind] = closed;
-    if (!board->keeps[kind])
+    if (board->keeps[kind] == NULL)
         board->keeps[kind] = job;
 }
 
 static void set_behind(struct coord_job *job, const struct coord_job *other)
 {
-    const int64_t seq = other ? other->seq : 0;
+    const int64_t seq = other != NULL ? other->seq : 0;
     job->version += job->behind != seq; /* the job says something else to people that look at it */
     job->behind = seq;
 }
@@ -121,11 +121,11 @@ static void place_spares(struct coord *coord)
     for (size_t i = 0; i < coord->lacking.count && coord->failed == ST_OK;) {
         struct coord_job *job = coord->lacking.list[i].value;
         const struct coord_job *first = board->keeps[job->spec->workers.device];
-        const bool earlier = first && fsm_lacks_workers(&job->m) && job->seq < first->seq &&
+        const bool earlier = first != NULL && fsm_lacks_workers(&job->m) && job->seq < first->seq &&
                              standing_of(coord, first) == STANDING_WAITS;
         struct place_slot slot;
         struct reason unsaid;
-        if ((first && !earlier) || !fsm_wants_spare(&job->m, coord_now(coord)) ||
+        if ((first != NULL && !earlier) || !fsm_wants_spare(&job->m, coord_now(coord)) ||
             coord_netpaths_open(coord, job)) {
             i++;
             continue;
@@ -148,7 +148,7 @@ static bool awaits_node(struct coord *coord, const struct fsm *m, uint32_t index
     const struct fsm_rank *rank = &m->ranks[index];
     const struct coord_node *node = coord_node_at(coord, rank->node);
     const bool counts = !rank->gone || (index < m->size && coord->grace_until != 0);
-    return counts && rank->node[0] != '\0' && !(node && node->known);
+    return counts && rank->node[0] != '\0' && !(node != NULL && node->known);
 }
 
 /* Called after a start, until all nodes are back that jobs have workers on, or these are judged. */
@@ -167,9 +167,9 @@ static void look_for_nodes(struct coord *coord)
 
 static bool clear_board(struct coord *coord)
 {
-    if (!coord->board)
+    if (coord->board == NULL)
         coord->board = malloc(sizeof(*coord->board));
-    if (!coord->board) {
+    if (coord->board == NULL) {
         coord_fail(coord, ST_NO_MEMORY, "placing");
         return false;
     }
@@ -212,7 +212,7 @@ static void tell_drained(struct coord *coord)
                    "node %s is drained: this is one of %u jobs that failed there; it takes jobs "
                    "again when that is %d minutes ago, or its machine was started anew",
                    node->name, record->count, (int)(FLEET_FORGET_MS / 60000));
-        if (job)
+        if (job != NULL)
             coord_note(coord, job, "node", text.text);
     }
 }

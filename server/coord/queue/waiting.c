@@ -85,13 +85,13 @@ static void note_lost(const struct coord *coord, const char *device, struct reas
 static void note_missing(struct coord *coord, const struct coord_job *job, struct reason *reason)
 {
     const char *name = NULL;
-    for (uint32_t i = 0; i < job->m.size && !name && job->m.generation > 0; i++) {
+    for (uint32_t i = 0; i < job->m.size && name == NULL && job->m.generation > 0; i++) {
         const struct coord_node *node = coord_node_at(coord, job->m.ranks[i].node);
-        if (!node || (!node->known && coord_node_forgotten(coord, node->name) == 0))
+        if (node == NULL || (!node->known && coord_node_forgotten(coord, node->name) == 0))
             name = job->m.ranks[i].node;
     }
     struct reason before = *reason;
-    if (name && name[0]) {
+    if (name != NULL && name[0]) {
         reason_set(reason, "%.300s; node %.100s, where it ran, has not come back", before.text,
                    name);
     }

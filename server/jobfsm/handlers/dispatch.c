@@ -44,7 +44,7 @@ enum status fsm_init(struct fsm *m, const char *id, const struct fsm_config *con
         config->min > config->ranks || config->spares > LIMIT_RANKS || !is_cut_well(config, most))
         return ST_INVALID;
     struct fsm_rank *ranks = calloc((size_t)most + config->spares, sizeof(*ranks));
-    if (!ranks)
+    if (ranks == NULL)
         return ST_NO_MEMORY;
     *m = (struct fsm){ .config = *config,
                        .state = FSM_QUEUED,
@@ -198,7 +198,7 @@ static void on_exited(struct fsm_ctx *t)
     m->dirty = true;
     if (exited->step > rank->step && (m->total_steps == 0 || exited->step <= m->total_steps))
         rank->step = exited->step; /* its last words */
-    if (exited->phase)
+    if (exited->phase != NULL)
         fsm_text(rank->phase, sizeof(rank->phase), exited->phase);
     bool finished = rank->finished || exited->finished || exited->how == FSM_EXIT_FINISHED;
     rank->finished = finished;
@@ -209,7 +209,7 @@ static void on_exited(struct fsm_ctx *t)
     }
     if (fsm_ends(m) || (finished && exited->how != FSM_EXIT_SIGNAL))
         return;
-    if (exited->fault) {
+    if (exited->fault != NULL) {
         report_fault(t, exited->fault);
         return;
     }
@@ -407,7 +407,7 @@ enum status fsm_apply(struct fsm *m, const struct fsm_event *event, struct fsm_a
             fsm_hear(&t);
         if (fsm_is_spare(m, event->rank)) {
             fsm_on_spare_event(&t);
-        } else if (events[event->kind].handle) {
+        } else if (events[event->kind].handle != NULL) {
             events[event->kind].handle(&t);
         }
     }

@@ -47,7 +47,7 @@ static void emit_forming(struct fsm_ctx *t, uint32_t kept, const struct fsm_ckpt
     if (kept > 0) {
         fsm_emit_event(t, "forming", "generation %u with %u workers%s, %u of them go on",
                        m->generation, m->size, stages, kept);
-    } else if (ckpt) {
+    } else if (ckpt != NULL) {
         fsm_emit_event(t, "forming",
                        "generation %u with %u workers%s, from the checkpoint of step %llu",
                        m->generation, m->size, stages, (unsigned long long)ckpt->step);
@@ -71,8 +71,8 @@ static void form_generation(struct fsm_ctx *t)
     m->ran <<= 1;
     m->dirty = true;
     m->reason[0] = '\0';
-    m->restore.step = ckpt ? ckpt->step : 0;
-    m->restore.generation = ckpt ? ckpt->generation : 0;
+    m->restore.step = ckpt != NULL ? ckpt->step : 0;
+    m->restore.generation = ckpt != NULL ? ckpt->generation : 0;
     m->damage_suspected = false; /* this generation doesn't restore what was suspected */
     fsm_memory_forget(m);
     m->restore.live = false;
@@ -200,7 +200,7 @@ void fsm_on_probed(struct fsm_ctx *t)
     if (t->ev->answer.status == ST_OK) {
         m->probed = true;
         m->store_away = false;
-        if (t->ev->answer.mark && t->ev->answer.mark[0])
+        if (t->ev->answer.mark != NULL && t->ev->answer.mark[0])
             fsm_text(m->store_id, sizeof(m->store_id), t->ev->answer.mark);
         form_generation(t);
         return;
@@ -257,7 +257,7 @@ static void emit_saves(struct fsm_ctx *t, uint32_t rank)
         }
     }
     const struct fsm_ckpt *newest = fsm_newest(m);
-    if (newest && newest->generation == m->generation &&
+    if (newest != NULL && newest->generation == m->generation &&
         fsm_save_index(m, newest->step, m->generation) < 0)
         fsm_send_done(t, newest->step, rank, true);
     fsm_read_back_resend(t, rank);
@@ -388,11 +388,11 @@ void fsm_on_ready(struct fsm_ctx *t)
     struct fsm *m = t->m;
     const struct fsm_ready *ready = &t->ev->ready;
     struct fsm_rank *rank = &m->ranks[t->ev->rank];
-    if (ready->pins_differ && !m->config.relaxed) {
+    if (ready->pins_differ != NULL && !m->config.relaxed) {
         fsm_note_pins(t, ready->pins_differ);
         return;
     }
-    if (ready->data_differ && !m->config.relaxed) {
+    if (ready->data_differ != NULL && !m->config.relaxed) {
         refuse_data(t, ready->data_differ);
         return;
     }
@@ -407,8 +407,8 @@ void fsm_on_ready(struct fsm_ctx *t)
         refuse_data(t, why.text);
         return;
     }
-    const char *differ = ready->pins_differ ? ready->pins_differ : ready->data_differ;
-    if (differ)
+    const char *differ = ready->pins_differ != NULL ? ready->pins_differ : ready->data_differ;
+    if (differ != NULL)
         fsm_emit_event(t, "pins", "rank %u: %s (exactness: relaxed)", t->ev->rank, differ);
     if (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch)
         m->dirty = true;

@@ -60,7 +60,7 @@ int64_t fsm_hang_ms(const struct fsm *m, const char *phase)
 static void note_gap(struct fsm *m, const char *phase, int64_t gap_ms, int64_t now)
 {
     struct fsm_phase_times *phase_times = find_phase_times(m, phase);
-    if (!phase_times || (phase_times->count > 0 && now - gap_ms < phase_times->noted_at))
+    if (phase_times == NULL || (phase_times->count > 0 && now - gap_ms < phase_times->noted_at))
         return;
     phase_times->noted_at = now;
     CHECK(phase_times->next < FSM_GAPS);

@@ -11,7 +11,7 @@
 
 const char *fsm_asker(const char *by)
 {
-    return by ? by : "the user";
+    return by != NULL ? by : "the user";
 }
 
 /* Adds the request to the job's history, before what comes of it. */
@@ -233,7 +233,7 @@ static enum status ask_remove_ckpt(struct fsm_ctx *t)
 static enum status ask_check_ckpt(struct fsm_ctx *t)
 {
     struct fsm_ckpt *ckpt = fsm_ckpt_at(t->m, t->ev->check_ckpt.step, t->ev->check_ckpt.generation);
-    if (!ckpt || ckpt->state == FSM_CKPT_REMOVING)
+    if (ckpt == NULL || ckpt->state == FSM_CKPT_REMOVING)
         return ST_NOT_FOUND;
     if (ckpt->state == FSM_CKPT_GOOD)
         fsm_ask_verify(t, ckpt);

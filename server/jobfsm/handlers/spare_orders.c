@@ -134,10 +134,10 @@ static void on_ready(struct fsm_ctx *t, struct fsm_rank *spare)
     const struct fsm_ready *ready = &t->ev->ready;
     if (m->config.relaxed)
         return;
-    if (ready->pins_differ) {
+    if (ready->pins_differ != NULL) {
         (void)exclusion_add(&m->exclusions, spare->node, EXCLUSION_PINS, 0, t->wall);
         give_up(t, t->ev->rank, ready->pins_differ);
-    } else if (ready->data_differ) {
+    } else if (ready->data_differ != NULL) {
         (void)exclusion_add(&m->exclusions, spare->node, EXCLUSION_DATA, 0, t->wall);
         give_up(t, t->ev->rank, ready->data_differ);
     } else if (m->total_steps > 0 && (ready->total_steps != m->total_steps ||
@@ -273,7 +273,7 @@ static void watch_spare(struct fsm_ctx *t, uint32_t index)
     } else if (lost || unkillable) {
         fsm_act(t, FSM_ACT_UNSEEN)->rank = index;
         spare_gone(t, index, FSM_NODE_LOST);
-    } else if (!spare->ended && trouble_of(t, spare)) {
+    } else if (!spare->ended && trouble_of(t, spare) != NULL) {
         if (!spare->joined && !spare->parked)
             leave_node(t, spare, FSM_FAULT_FORMATION);
         give_up(t, index, trouble_of(t, spare));

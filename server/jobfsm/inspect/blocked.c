@@ -119,10 +119,10 @@ static bool by_save(const struct fsm *m, int64_t now, struct fsm_blocked *out)
     const struct fsm_save *save = NULL;
     for (int i = 0; i < FSM_SAVES_MAX; i++) {
         const struct fsm_save *other = &m->saves[i];
-        if (fsm_save_busy(other) && (!save || other->step < save->step))
+        if (fsm_save_busy(other) && (save == NULL || other->step < save->step))
             save = other;
     }
-    if (!save)
+    if (save == NULL)
         return false;
     say(out, FSM_BLOCK_SAVE, now, save->retry_at,
         "the checkpoint of step %llu is not done: %s%s%s%s%.300s", (unsigned long long)save->step,
@@ -140,12 +140,12 @@ static bool by_save(const struct fsm *m, int64_t now, struct fsm_blocked *out)
 static void by_checkpoint(const struct fsm *m, int64_t now, struct fsm_blocked *out)
 {
     const struct fsm_ckpt *newest = fsm_newest(m);
-    const unsigned long long step = newest ? (unsigned long long)newest->step : 0;
+    const unsigned long long step = newest != NULL ? (unsigned long long)newest->step : 0;
     if (fsm_distrusts(m)) {
         say(out, FSM_BLOCK_CHECKPOINT, now, 0,
             "checkpoints after step %llu hold what was computed wrongly, and are set aside first",
             (unsigned long long)m->audit.good_step);
-    } else if (newest && newest->state != FSM_CKPT_GOOD) {
+    } else if (newest != NULL && newest->state != FSM_CKPT_GOOD) {
         say(out, FSM_BLOCK_CHECKPOINT, now, 0,
             "the checkpoint of step %llu is damaged, and is set aside first", step);
     } else {

@@ -204,12 +204,12 @@ static const struct json_field copy_fields[] = {
 /* Sets a member, and takes `value` over. false: no memory; a NULL value counts as that. */
 static bool put(json_t *to, const char *name, json_t *value)
 {
-    return value && json_object_set_new(to, name, value) == 0;
+    return value != NULL && json_object_set_new(to, name, value) == 0;
 }
 
 static bool add(json_t *to, json_t *value)
 {
-    return value && json_array_append_new(to, value) == 0;
+    return value != NULL && json_array_append_new(to, value) == 0;
 }
 
 /* Adds those times that are set, from now on. */
@@ -230,7 +230,8 @@ static json_t *dump_rank(const struct fsm *m, uint32_t index, int64_t now)
     const struct fsm_rank *rank = &m->ranks[index];
     json_t *out = fields_encode(rank, rank_fields, COUNT(rank_fields));
     json_t *flags = json_array();
-    bool ok = out && flags && put(out, "worker", json_string(fsm_worker_name(fsm_worker(rank)))) &&
+    bool ok = out != NULL && flags != NULL &&
+              put(out, "worker", json_string(fsm_worker_name(fsm_worker(rank)))) &&
               put_moments(out, rank, rank_moments, COUNT(rank_moments), now);
     for (int i = 0; ok && i < FSM_SAVES_MAX; i++)
         ok = add(flags, json_integer(rank->save_flags[i]));
@@ -245,7 +246,7 @@ static json_t *dump_save(const struct fsm_save *save, int64_t now)
 {
     json_t *out = fields_encode(save, save_fields, COUNT(save_fields));
     const bool ok =
-        out && put(out, "state", json_string(fsm_save_state_name(save->state))) &&
+        out != NULL && put(out, "state", json_string(fsm_save_state_name(save->state))) &&
         put(out, "since", json_integer(save->since - now)) &&
         (save->retry_at == 0 || put(out, "retry_at", json_integer(save->retry_at - now)));
     if (!ok)
@@ -289,7 +290,7 @@ static json_t *dump_journalled(const struct fsm *m)
         return NULL;
     json_t *out = json_loadb(text.data, text.size, 0, NULL);
     const char *const tokens[] = { "token", "token_before", "token_spare" };
-    for (size_t i = 0; out && i < COUNT(tokens); i++)
+    for (size_t i = 0; out != NULL && i < COUNT(tokens); i++)
         (void)json_object_del(out, tokens[i]);
     return out;
 }
@@ -306,7 +307,7 @@ static json_t *dump_now(const struct fsm *m, int64_t now)
 {
     json_t *out = fields_encode(m, fields, COUNT(fields));
     const bool ok =
-        out && put_moments(out, m, moments, COUNT(moments), now) &&
+        out != NULL && put_moments(out, m, moments, COUNT(moments), now) &&
         put(out, "gen", json_string(fsm_gen_name(fsm_gen(m)))) && put_blocked(out, m, now) &&
         put(out, "deadline",
             fsm_deadline(m) == INT64_MAX ? json_null() : json_integer(fsm_deadline(m) - now)) &&
@@ -323,7 +324,7 @@ static json_t *dump_now(const struct fsm *m, int64_t now)
 json_t *fsm_dump(const struct fsm *m, int64_t now)
 {
     json_t *out = json_object(), *ranks = json_array(), *saves = json_array();
-    bool ok = out && ranks && saves && put(out, "id", json_string(m->id)) &&
+    bool ok = out != NULL && ranks != NULL && saves != NULL && put(out, "id", json_string(m->id)) &&
               put(out, "state", json_string(fsm_state_name(m->state))) &&
               put(out, "journalled", dump_journalled(m)) && put(out, "now", dump_now(m, now));
     for (uint32_t i = 0; ok && i < m->count; i++)

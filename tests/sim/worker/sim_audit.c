@@ -122,7 +122,7 @@ void sim_audit_begin(struct sim *sim)
     const uint64_t chance = sim_state(8, sim->options.seed);
     const bool may = !sim->options.calm && sim->flaw == SIM_NO_FLAW && sim->slots == SIM_SLOTS;
     sim->rounds = calloc((size_t)2 * SIM_JOBS, sizeof(*sim->rounds));
-    CHECK(sim->rounds);
+    CHECK(sim->rounds != NULL);
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim->jobs[i].audit_every = EVERY;
         sim->jobs[i].checksum_every = CHECKSUM;
@@ -145,10 +145,10 @@ void sim_audit_begin(struct sim *sim)
 bool sim_audit_drained(const struct sim *sim, uint32_t node)
 {
     struct coord *fsm = sim->coordinator->coord;
-    if (sim->wrong == SIM_WRONG_NOTHING || node != sim->wrong_node || !fsm)
+    if (sim->wrong == SIM_WRONG_NOTHING || node != sim->wrong_node || fsm == NULL)
         return false;
     const struct coord_node *of = coord_node_at(fsm, sim_node_name(sim->nodes[node]));
-    return of && of->drains;
+    return of != NULL && of->drains;
 }
 
 /* ---- a step ---- */
@@ -158,13 +158,13 @@ static struct sim_trainer_view *rank_at(const struct sim *sim, uint32_t job, uin
                                         uint32_t rank)
 {
     struct sim_trainer_view *found = NULL;
-    for (size_t i = 0; i < sim->trainer_count && !found; i++) {
+    for (size_t i = 0; i < sim->trainer_count && found == NULL; i++) {
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->start.job == job && view->start.generation == generation && view->rank == rank &&
             !view->start.spare)
             found = view;
     }
-    CHECK(found);
+    CHECK(found != NULL);
     return found;
 }
 

@@ -32,7 +32,7 @@ static void change_some(struct sim *sim, void *arg, uint64_t number)
         if (view->exit == SIM_RUNS && sim_below(sim, ++seen) == 0)
             some = view;
     }
-    if (!some)
+    if (some == NULL)
         return;
     some->lane_us =
         some->lane_us > LANE_US ? LANE_US : (uint32_t)(LANE_US * (2 + sim_below(sim, 7)));
@@ -60,8 +60,8 @@ uint32_t sim_lanes_speed(void)
 void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
                        struct session_fsm *fsm)
 {
-    const Cairn__V1__Plan *plan = fsm->assigned ? fsm->assigned->plan : NULL;
-    if (!plan || view->rank >= plan->n_shares)
+    const Cairn__V1__Plan *plan = fsm->assigned != NULL ? fsm->assigned->plan : NULL;
+    if (plan == NULL || view->rank >= plan->n_shares)
         return;
     const uint32_t lanes = plan->shares[view->rank];
     const int64_t us = (int64_t)lanes * view->lane_us;
@@ -80,7 +80,7 @@ static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct coor
         return 0;
     for (uint32_t i = 0; i < m->size; i++) {
         const struct sim_trainer_view *view = sim_member(sim, index, m->generation, i);
-        if (!view)
+        if (view == NULL)
             return 0;
         us[i] = view->lane_us;
     }

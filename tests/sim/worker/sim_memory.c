@@ -39,16 +39,16 @@ static struct sim_copy *vacant(struct sim_memory *memory)
     if (memory->count == memory->capacity) {
         memory->capacity = memory->capacity ? 2 * memory->capacity : 64;
         memory->list = realloc(memory->list, memory->capacity * sizeof(*memory->list));
-        CHECK(memory->list);
+        CHECK(memory->list != NULL);
     }
     return &memory->list[memory->count++];
 }
 
 static struct sim_memory *memory_of(struct sim *sim)
 {
-    if (!sim->memory)
+    if (sim->memory == NULL)
         sim->memory = calloc(1, sizeof(*sim->memory));
-    CHECK(sim->memory);
+    CHECK(sim->memory != NULL);
     return sim->memory;
 }
 
@@ -68,7 +68,7 @@ void sim_memory_put(struct sim *sim, const struct sim_trainer_view *view)
             one->copy.rank != view->rank || one->copy.generation != view->start.generation)
             continue;
         kept++;
-        if (!oldest || one->copy.step < oldest->copy.step)
+        if (oldest == NULL || one->copy.step < oldest->copy.step)
             oldest = one;
     }
     struct sim_copy *to = kept == KEPT ? oldest : vacant(memory);
@@ -154,7 +154,7 @@ bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assi
         wanted.rank = r;
         const struct sim_copy *copy =
             find_copy(sim, node_of(sim, job, plan->generation, plan->holders[r]), job, &wanted);
-        if (!copy || copy->damaged) {
+        if (copy == NULL || copy->damaged) {
             note_damage(sim, known, plan);
             return false;
         }
@@ -178,7 +178,7 @@ void sim_memory_forget(struct sim *sim, const struct sim_node *node, int job)
 
 void sim_memory_free(struct sim *sim)
 {
-    if (sim->memory)
+    if (sim->memory != NULL)
         free(sim->memory->list);
     free(sim->memory);
 }

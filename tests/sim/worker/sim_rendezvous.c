@@ -83,7 +83,7 @@ static bool all_came(struct sim *sim, const struct sim_trainer *t, const char *n
         if (other->view.start.job != t->view.start.job || other->view.start.spare ||
             other->view.start.generation != t->view.start.generation)
             continue;
-        if (other->view.exit != SIM_RUNS || other->view.hung || !other->conn ||
+        if (other->view.exit != SIM_RUNS || other->view.hung || other->conn == NULL ||
             !came_to(&other->fsm, name) ||
             sim_control_away_ms(sim, sim_node_index(other->view.node), true) > 0 ||
             sim_control_away_ms(sim, sim_node_index(other->view.node), false) > 0)

@@ -10,7 +10,7 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
     struct session_save_record *save = &t->fsm.saves[t->saving];
     struct sim_folder *folder = sim_folder_at(sim, save->dir);
     uint32_t rank = t->view.rank;
-    if (sim->store_full || !folder || !folder->there || folder->file[rank] != 0) {
+    if (sim->store_full || folder == NULL || !folder->there || folder->file[rank] != 0) {
         enum status st = sim->store_full ? ST_FULL : ST_IO;
         session_fsm_save_failed(&t->fsm, t->saving, st, status_string(st), true);
         return;
@@ -30,10 +30,10 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
                                   .scalars = hash };
     /* The ranks agree: what they were told is the same. */
     const struct sim_folder *base = save->base_dir[0] ? sim_folder_at(sim, save->base_dir) : NULL;
-    if (base && base->there && base->manifest) {
+    if (base != NULL && base->there && base->manifest) {
         report.parent.step = base->step;
         report.parent.generation = base->generation;
-    } else if (base) { /* the save was dropped meanwhile, or its base set aside */
+    } else if (base != NULL) { /* the save was dropped meanwhile, or its base set aside */
         folder->file[rank] = 0;
         session_fsm_save_failed(&t->fsm, t->saving, ST_NOT_FOUND, status_string(ST_NOT_FOUND),
                                 true);
@@ -41,7 +41,7 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
     }
     (void)snprintf(report.file, sizeof(report.file), "shard-%05u", rank);
     Cairn__V1__SaveReport *message = session_report_new(&report, 5);
-    CHECK(message);
+    CHECK(message != NULL);
     session_fsm_save_written(&t->fsm, t->saving, message);
 }
 
@@ -57,7 +57,7 @@ void sim_saver_run(struct sim *sim, struct sim_trainer *t)
             save_file(sim, t);
         } else if (save->state == SESSION_SAVE_REMOVING) {
             struct sim_folder *folder = sim_folder_at(sim, save->dir);
-            if (folder && folder->there) {
+            if (folder != NULL && folder->there) {
                 if (folder->manifest)
                     sim_fail(sim, "%s r%u removes its file of a checkpoint", t->id, t->view.rank);
                 folder->file[t->view.rank] = 0;
@@ -79,7 +79,7 @@ void sim_saver_run(struct sim *sim, struct sim_trainer *t)
 static enum status read_files(struct sim *sim, const struct sim_trainer *t, uint32_t *out_shard)
 {
     struct sim_folder *folder = sim_folder_at(sim, t->read.dir);
-    enum status st = folder ? ST_OK : ST_NOT_FOUND;
+    enum status st = folder != NULL ? ST_OK : ST_NOT_FOUND;
     for (uint32_t s = 0; s < t->read.shards && st == ST_OK; s++) {
         if ((s + 1) % t->read.ranks != t->read.rank)
             continue;

@@ -53,7 +53,7 @@ bool sim_spare_run(struct sim *sim, struct sim_trainer *t)
 {
     if (!t->view.start.spare || t->stage == PARKED)
         return false;
-    if (t->stage == JOINING && t->fsm.assigned) {
+    if (t->stage == JOINING && t->fsm.assigned != NULL) {
         if (!t->fsm.assigned->plan->spare)
             sim_fail(sim, "%s w%u is a spare, and has the plan of a rank", t->id,
                      t->view.start.number);
@@ -85,11 +85,12 @@ static void set_workers(struct sim *sim, uint32_t index, uint32_t count)
     sim_end_group(sim);
     if (st != ST_OK)
         return;
-    sim_say(sim, "%s is to have %u workers%s", known->id, count, c->coord ? "" : ": no answer");
+    sim_say(sim, "%s is to have %u workers%s", known->id, count,
+            c->coord != NULL ? "" : ": no answer");
     sim->sets++;
     known->set_at = sim->now;
-    known->asked = c->coord ? 0 : count;
-    known->ranks = c->coord ? count : known->ranks;
+    known->asked = c->coord != NULL ? 0 : count;
+    known->ranks = c->coord != NULL ? count : known->ranks;
 }
 
 /* number: of the job, and how many it had before. */
@@ -131,7 +132,7 @@ static void hurt_spare(struct sim *sim, void *arg, uint64_t number)
         if (view->start.spare && view->exit == SIM_RUNS && sim_below(sim, ++seen) == 0)
             some = sim->trainers[i];
     }
-    if (!some)
+    if (some == NULL)
         return;
     sim->faults++;
     if (what == 0)
@@ -200,7 +201,7 @@ void sim_spare_check_plan(struct sim *sim, struct coord *fsm, uint32_t job,
         sim_fail(sim, "%s: a plan of generation %u for %u workers%s has %zu stages", plan->job,
                  plan->generation, plan->size, plan->spare ? ", of a spare," : "", stages);
     }
-    if (plan->spare || !of || of->m.generation != plan->generation)
+    if (plan->spare || of == NULL || of->m.generation != plan->generation)
         return;
     const struct fsm *m = &of->m;
     note_formed(sim, known, m);
@@ -272,8 +273,8 @@ static bool others_wait(const struct sim *sim)
     for (uint32_t i = 0; i < sim->job_count; i++) {
         const struct coord_job *of = coord_loaded(sim->coordinator->coord, sim->jobs[i].id);
         wait = wait || !sim->jobs[i].submitted ||
-               (of && (of->m.state == FSM_QUEUED || of->m.state == FSM_PLACING ||
-                       of->m.state == FSM_RECOVERING));
+               (of != NULL && (of->m.state == FSM_QUEUED || of->m.state == FSM_PLACING ||
+                               of->m.state == FSM_RECOVERING));
     }
     return wait;
 }
@@ -352,7 +353,7 @@ static void check_dismissed(struct sim *sim, uint32_t index, const struct fsm *m
         const struct sim_trainer_view *found =
             m->ranks[i].ended && !m->ranks[i].gone ? sim_process(sim, index, m, i, true) : NULL;
         struct sim_trainer_view *view = (struct sim_trainer_view *)found;
-        if (!view || view->dismissed)
+        if (view == NULL || view->dismissed)
             continue;
         view->dismissed = true;
         if (sim->group_max > 1 || m->ranks[i].ended_at != sim->now ||

@@ -67,7 +67,7 @@ void sim_stages_check_live(struct sim *sim, const struct sim_trainer_view *view,
         const struct sim_trainer_view *source =
             sim_member(sim, view->start.job, plan->generation, rank);
         has_source = has_source || of == stage;
-        if (source && (source->parts != plan->stage_count || source->part != of))
+        if (source != NULL && (source->parts != plan->stage_count || source->part != of))
             sim_fail(sim,
                      "%s: rank %u of generation %u is to have stage %u of %u, and has %u of %u",
                      plan->job, rank, plan->generation, of, plan->stage_count, source->part,
@@ -90,7 +90,7 @@ static bool came_with(const struct sim *sim, uint32_t job, const struct fsm *m, 
                       uint32_t stage)
 {
     const struct sim_trainer_view *view = at(sim, job, m, rank);
-    return view && view->complete && view->parts == fsm_stages(m) && view->part == stage;
+    return view != NULL && view->complete && view->parts == fsm_stages(m) && view->part == stage;
 }
 
 /* Before the first of them has the state of its new stage. */
@@ -100,7 +100,7 @@ void sim_stages_check_seats(struct sim *sim, uint32_t job, const struct fsm *m)
         return;
     for (uint32_t r = 0; r < m->size; r++) {
         const struct sim_trainer_view *view = at(sim, job, m, r);
-        if (!view || view->ready)
+        if (view == NULL || view->ready)
             return;
     }
     for (uint32_t r = 0; r < m->size; r++) {

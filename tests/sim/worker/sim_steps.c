@@ -62,8 +62,8 @@ static bool take_state(struct sim *sim, struct sim_trainer *t,
     }
     if (!live && plan->restore[0]) {
         const struct sim_folder *folder = sim_folder_at(sim, plan->restore);
-        t->restored_shards = folder ? folder->shards : 0;
-        if (!folder || folder->step != plan->restore_step)
+        t->restored_shards = folder != NULL ? folder->shards : 0;
+        if (folder == NULL || folder->step != plan->restore_step)
             sim_fail(sim, "%s: the plan restores something strange: %s", t->id, plan->restore);
         if (!folder->there || !folder->manifest || sim_folder_damaged(sim, folder)) {
             sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, SIM_DAMAGE);

@@ -38,7 +38,7 @@ void sim_trainer_leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how
     t->view.exit = how;
     t->view.code = code;
     t->stage = LEFT;
-    if (t->conn)
+    if (t->conn != NULL)
         sim_hang_up(sim, t->conn);
     t->conn = NULL;
     sim_say(sim, "trainer %s g%u w%u ends: %s %d at step %llu", t->id, t->view.start.generation,
@@ -55,7 +55,7 @@ void sim_trainer_kill(struct sim *sim, struct sim_trainer *t, int signal)
 
 void sim_trainer_vanish(struct sim_trainer *t)
 {
-    if (t->conn)
+    if (t->conn != NULL)
         sim_vanish(t->conn);
     t->conn = NULL;
 }
@@ -136,7 +136,7 @@ static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t siz
     if (t->view.exit != SIM_RUNS || t->view.hung)
         return;
     Cairn__V1__TrainerOrder *order = cairn__v1__trainer_order__unpack(NULL, size, data);
-    CHECK(order);
+    CHECK(order != NULL);
     session_fsm_order(&t->fsm, order, sim->now);
     if (t->fsm.over && t->view.exit == SIM_RUNS)
         sim_trainer_leave(sim, t, SIM_EXIT, 4);
@@ -154,22 +154,22 @@ static const struct sim_far_ops OPS = { .order = on_order, .closed = on_closed }
 
 void sim_trainer_cut(struct sim *sim, struct sim_trainer *t)
 {
-    if (t->conn)
+    if (t->conn != NULL)
         sim_cut(sim, t->conn);
 }
 
 static void talk(struct sim *sim, struct sim_trainer *t)
 {
     static struct session_out out;
-    if (!t->conn && sim->now >= t->connect_at) {
+    if (t->conn == NULL && sim->now >= t->connect_at) {
         t->conn =
             sim_connect(sim, false, sim_node_index(t->view.node), t->view.start.token, &OPS, t);
-        if (t->conn)
+        if (t->conn != NULL)
             session_fsm_link_up(&t->fsm);
         else
             t->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
     }
-    for (int i = 0; t->conn && i < OUT_TRIES; i++) {
+    for (int i = 0; t->conn != NULL && i < OUT_TRIES; i++) {
         if (!session_fsm_next(&t->fsm, &t->progress, sim->now, &out))
             break;
         sim_send(sim, t->conn, &out.message.base);
@@ -198,7 +198,7 @@ void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultK
 
 static void join(struct sim *sim, struct sim_trainer *t)
 {
-    if (!t->fsm.assigned)
+    if (t->fsm.assigned == NULL)
         return;
     t->stage = FORMING;
     t->stage_since = sim->now;
@@ -265,7 +265,7 @@ static void regroup(struct sim *sim, struct sim_trainer *t)
                  t->view.start.number, next.number);
     sim->seats_taken += t->view.start.spare;
     next.spare = false;
-    if (t->conn)
+    if (t->conn != NULL)
         sim_hang_up(sim, t->conn);
     t->conn = NULL;
     session_fsm_release(&t->fsm);
@@ -348,7 +348,7 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
                                     const struct sim_start *start)
 {
     struct sim_trainer *t = calloc(1, sizeof(*t));
-    CHECK(t);
+    CHECK(t != NULL);
     CHECK(sim->trainer_count < SIM_TRAINERS);
     t->view = (struct sim_trainer_view){ .node = node,
                                          .start = *start,

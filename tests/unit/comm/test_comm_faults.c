@@ -51,7 +51,8 @@ static int survivor_body(const struct scene *scene, struct comm *comm, int rank)
     const char *why = comm_gloo()->why(comm);
     /* Useless from now on, and says the same again. */
     const bool same = comm_gloo()->all_to_all_v(comm, send, recv, LONG_MS) == st;
-    if (st != ST_PEER || !same || blamed == rank || why[0] == '\0' || strstr(why, "Timed out"))
+    if (st != ST_PEER || !same || blamed == rank || why[0] == '\0' ||
+        strstr(why, "Timed out") != NULL)
         return 1;
     return 0;
 }

@@ -50,7 +50,7 @@ static void check(const struct snapshot *now, const struct snapshot *told, const
         const json_t *job = json_array_get(jobs, i), *step = json_object_get(job, "step");
         const int more = snprintf(found + used, sizeof(found) - used, "%s%s@%lld", i > 0 ? " " : "",
                                   json_string_value(json_object_get(job, "id")),
-                                  step ? (long long)json_integer_value(step) : 0);
+                                  step != NULL ? (long long)json_integer_value(step) : 0);
         used += (size_t)more;
     }
     if (value != NULL && used == 0)

@@ -76,7 +76,7 @@ static void a_job_of_1024_workers_on_1024_nodes_forms_and_is_read_again(void **s
     struct far_end *workers = calloc(LIMIT_RANKS, sizeof(*workers));
     struct coord_job *job;
     struct reason reason;
-    assert_true(agents && workers);
+    assert_true(agents != NULL && workers != NULL);
     join_fleet(w, agents);
     assert_int_equal(coord_nodes(w->coord, NULL, 0), LIMIT_NODES);
     far_join(w, &agents[LIMIT_NODES], "one-more", "boot-1");

@@ -167,7 +167,8 @@ static void a_newcomer_that_does_not_fit_goes_alone(void **state)
         bench_fault(b, 1, kinds[i], 0);
         bench_tick(b, 250);
         bench_is_state(b, "RECOVERING");
-        assert_int_equal(bench_act(b, FSM_ACT_END, 0) ? bench_act(b, FSM_ACT_END, 0)->rank : 1, 1);
+        assert_int_equal(
+            bench_act(b, FSM_ACT_END, 0) != NULL ? bench_act(b, FSM_ACT_END, 0)->rank : 1, 1);
         assert_true(b->m.ending.parks);
         assert_true(b->m.ranks[1].ended);
         bench_teardown(&state_of);

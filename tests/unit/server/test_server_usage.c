@@ -46,7 +46,7 @@ static void say_progress(struct coord_world *w, struct far_end *trainer, double 
     progress.phase = (char *)"forward";
     progress.step_flops = step_flops;
     progress.peak_flops = peak_flops;
-    if (traffic) {
+    if (traffic != NULL) {
         copy = *traffic;
         progress.traffic = &copy;
     }

@@ -102,7 +102,7 @@ static void a_save_under_way_is_dropped(void **state)
     bench_save_until(b, 40, FSM_SAVE_COLLECTING);
     find(b, 0, 2, 20);
     const struct fsm_save *save = fsm_find_save(&b->m, 40, 1);
-    assert_true(!save || save->state == FSM_SAVE_DROPPING);
+    assert_true(save == NULL || save->state == FSM_SAVE_DROPPING);
 }
 
 static void where_nobody_knows_it_is_computed_once_more(void **state)

@@ -562,7 +562,7 @@ static void progress_tells_what_a_rank_can_do_and_what_it_exchanged(void **state
     b->fsm.traffic = (struct session_traffic){ true, 0, 12 };
     b->now_ms += SESSION_HEARTBEAT_MS;
     assert_non_null(say(b));
-    assert_true(said->step_flops == 3.5e9 && said->peak_flops == 107e9 && said->traffic);
+    assert_true(said->step_flops == 3.5e9 && said->peak_flops == 107e9 && said->traffic != NULL);
     assert_int_equal(said->traffic->received_bytes, 12);
     bench_free(b);
 }

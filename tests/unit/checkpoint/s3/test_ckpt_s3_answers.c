@@ -143,7 +143,7 @@ static void what_no_store_gave_is_shown_as_it_is(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct reason why;
         assert_int_equal(ask(rows[i].method, rows[i].answer, &why), ST_UNREACHABLE);
-        if (!strstr(why.text, rows[i].says))
+        if (strstr(why.text, rows[i].says) == NULL)
             fail_msg("'%s' isn't in '%s'", rows[i].says, why.text);
         for (size_t k = 0; k < sizeof(advice) / sizeof(advice[0]); k++)
             assert_null(strstr(why.text, advice[k]));
@@ -193,7 +193,7 @@ static void what_a_store_says_stays_what_it_is(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct reason why = { "" };
         const enum status st = ask(rows[i].method, rows[i].answer, &why);
-        if (st != rows[i].st || !strstr(why.text, rows[i].says))
+        if (st != rows[i].st || strstr(why.text, rows[i].says) == NULL)
             fail_msg("%zu: %s: '%s' isn't in '%s'", i, status_string(st), rows[i].says, why.text);
     }
 }

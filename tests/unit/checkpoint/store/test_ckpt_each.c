@@ -50,7 +50,8 @@ static enum status far_stat(void *self, const char *path, struct io_stat *out)
         (void)sched_yield();
     }
     enum status st = far->real->stat(far->real->self, path, out);
-    if (far->stale && strstr(path, "shard-") && atomic_load(&far->opened[rank_of(path)]) == 0) {
+    if (far->stale && strstr(path, "shard-") != NULL &&
+        atomic_load(&far->opened[rank_of(path)]) == 0) {
         st = rank_of(path) % 2 == 0 ? ST_NOT_FOUND : st;
         out->size = 0;
     }
@@ -61,7 +62,7 @@ static enum status far_stat(void *self, const char *path, struct io_stat *out)
 static enum status far_open(void *self, const char *path, int flags, int *out_fd)
 {
     struct far *far = self;
-    if (strstr(path, "shard-"))
+    if (strstr(path, "shard-") != NULL)
         atomic_store(&far->opened[rank_of(path)], 1);
     return far->real->open(far->real->self, path, flags, out_fd);
 }

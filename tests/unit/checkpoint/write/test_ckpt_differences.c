@@ -112,7 +112,7 @@ static void parent_is_found_in_whichever_try_was_published(void **state)
 
 static enum status stat_that_fails(void *self, const char *path, struct io_stat *out)
 {
-    return strstr(path, FURTHER "/") ? ST_IO : io_system()->stat(self, path, out);
+    return strstr(path, FURTHER "/") != NULL ? ST_IO : io_system()->stat(self, path, out);
 }
 
 /* A disk that fails says nothing of what is on it. */

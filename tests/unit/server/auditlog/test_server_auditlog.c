@@ -71,7 +71,7 @@ static void note(struct bench *b, const char *about)
 static json_t *read_lines(const char *path)
 {
     FILE *file = fopen(path, "re");
-    if (!file)
+    if (file == NULL)
         return NULL;
     json_t *list = json_array();
     char *line = NULL;
@@ -100,7 +100,7 @@ static void wait_for(struct bench *b, const char *about)
         json_t *list = read_lines(b->path);
         const size_t count = json_array_size(list);
         const char *last = count > 0 ? text_at(list, count - 1, "about") : NULL;
-        there = last && strcmp(last, about) == 0;
+        there = last != NULL && strcmp(last, about) == 0;
         json_decref(list);
         assert_true(there || clock_mono_ms(clock_system()) < end);
         if (!there)
@@ -272,7 +272,7 @@ static struct told told_in(const char *path)
         told.lines += json_object_get(one, "about") != NULL;
         told.lost += json_integer_value(json_object_get(one, "lost"));
         told.more += json_integer_value(json_object_get(one, "more"));
-        if (of)
+        if (of != NULL)
             (void)snprintf(told.of, sizeof(told.of), "%s", of);
     }
     json_decref(list);

@@ -21,8 +21,8 @@ static void it_has_what_is_kept_in_order(void **state)
         uint32_t which = rng_below(words.word[0], KEYS);
         int *value = rng_below(words.word[1], 2) == 0 ? NULL : &values[words.word[2] % 2];
         ordered_keep(&ordered, which, value);
-        count += value && !model[which];
-        count -= !value && model[which];
+        count += value != NULL && model[which] == NULL;
+        count -= value == NULL && model[which] != NULL;
         model[which] = value;
         assert_int_equal(ordered.count, count);
         uint32_t other = rng_below(words.word[3], KEYS);

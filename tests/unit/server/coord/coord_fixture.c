@@ -35,7 +35,7 @@ static void submit(void *self, struct store_task *task)
 {
     struct coord_world *w = self;
     w->tasks++;
-    if (task->kind == FSM_TASK_PROBE && !w->probe) {
+    if (task->kind == FSM_TASK_PROBE && w->probe == NULL) {
         w->probe = task;
         return;
     }
@@ -117,7 +117,7 @@ int coord_teardown(void **state)
 static void answer_probe(struct coord_world *w)
 {
     struct store_task *task = w->probe;
-    if (!task)
+    if (task == NULL)
         return;
     w->probe = NULL;
     task->status = task->refused;

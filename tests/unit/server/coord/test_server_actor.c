@@ -26,7 +26,7 @@ static void history(struct coord_world *w, const char *id, struct buf *out)
 static uint32_t count_of(const struct buf *text, const char *line)
 {
     uint32_t count = 0;
-    for (const char *at = strstr(text->data, line); at; at = strstr(at + 1, line))
+    for (const char *at = strstr(text->data, line); at != NULL; at = strstr(at + 1, line))
         count++;
     return count;
 }

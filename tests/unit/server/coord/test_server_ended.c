@@ -375,11 +375,11 @@ static long resident_kib(void)
     long kib = 0;
     char line[128];
     FILE *file = fopen("/proc/self/status", "r");
-    while (file && fgets(line, sizeof(line), file)) {
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, "VmRSS:", 6) == 0)
             kib = strtol(line + 6, NULL, 10);
     }
-    if (file)
+    if (file != NULL)
         (void)fclose(file);
     return kib;
 }

@@ -68,9 +68,9 @@ static void change_row(struct coord_world *w, const char *job_file, const char *
     struct journal_job row = { .id = out->id,
                                .name = out->name,
                                .seq = out->seq,
-                               .job_file = job_file ? job_file : out->job_file,
+                               .job_file = job_file != NULL ? job_file : out->job_file,
                                .pins = "",
-                               .state = text ? text : out->state };
+                               .state = text != NULL ? text : out->state };
     assert_int_equal(journal_begin(journal), ST_OK);
     assert_int_equal(journal_put_job(journal, &row), ST_OK);
     assert_int_equal(journal_commit(journal), ST_OK);

@@ -29,7 +29,7 @@ static void keep_met(struct coord_conn *conn, const struct coord_message *messag
         cairn__v1__trainer_order__free_unpacked(order, NULL);
         return;
     }
-    if (rank->joined)
+    if (rank->joined != NULL)
         cairn__v1__trainer_order__free_unpacked(rank->joined, NULL);
     rank->joined = order;
     rank->answers++;
@@ -66,9 +66,9 @@ static struct fake_rank *attach_all(struct coord_world *w, const struct coord_jo
 static void close_all(struct coord_world *w, struct fake_rank *ranks, uint32_t count)
 {
     for (uint32_t r = 0; r < count; r++) {
-        if (w)
+        if (w != NULL)
             far_close_trainer(w, &ranks[r].far);
-        if (ranks[r].joined)
+        if (ranks[r].joined != NULL)
             cairn__v1__trainer_order__free_unpacked(ranks[r].joined, NULL);
     }
     free(ranks);

@@ -192,18 +192,18 @@ static void spare_is_on(struct coord_world *w, const char *other, const char *ex
     far_say_hello(w, &agent, &small);
     struct coord_job *job = run_one(w, fewer, &worker);
     far_join(w, &slow, "slow", "boot-1");
-    if (other)
+    if (other != NULL)
         far_join(w, &third, other, "boot-1");
     (void)exclusion_add(&job->m.exclusions, "slow", EXCLUSION_SLOW, 0,
                         clock_wall_ms(&w->clock) - slow_since);
     say_stepped(w, &worker);
-    assert_int_equal(job->m.count, expected ? 2 : 1);
-    if (expected)
+    assert_int_equal(job->m.count, expected != NULL ? 2 : 1);
+    if (expected != NULL)
         assert_string_equal(job->m.ranks[1].node, expected);
     far_close_trainer(w, &worker);
     far_close_agent(w, &agent);
     far_close_agent(w, &slow);
-    if (other)
+    if (other != NULL)
         far_close_agent(w, &third);
 }
 
@@ -261,7 +261,7 @@ static struct coord_job *submit_shunning(struct coord_world *w, const char *befo
                                          struct far_end nodes[2])
 {
     static const char *const names[] = { "good", "bad" };
-    if (before)
+    if (before != NULL)
         assert_non_null(submit_waiting(w, before));
     struct coord_job *job = submit_waiting(w, fewer);
     const uint64_t agent = agent_to_come(w, "bad");
@@ -269,7 +269,7 @@ static struct coord_job *submit_shunning(struct coord_world *w, const char *befo
                         clock_wall_ms(&w->clock) - EXCLUSION_FAILED_MS + 3000);
     job->m.exclusions.list[0].agent = agent;
     for (int i = 0; i < 2; i++) {
-        const int next = before ? i : 1 - i; /* the one before takes the good one */
+        const int next = before != NULL ? i : 1 - i; /* the one before takes the good one */
         join_with(w, &nodes[next], names[next], 1);
         coord_pass(w, 1);
     }

@@ -47,7 +47,7 @@ static uint32_t answer_all(void)
     struct pairs_try due[PAIRS_AT_ONCE];
     for (;;) {
         uint32_t count = 0;
-        for (const struct pairs_try *try = pairs_due(&p, 0); try; try = pairs_due(&p, 0))
+        for (const struct pairs_try *try = pairs_due(&p, 0); try != NULL; try = pairs_due(&p, 0))
             due[count++] = *try;
         if (count == 0)
             return most;

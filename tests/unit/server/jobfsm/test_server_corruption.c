@@ -173,9 +173,9 @@ static void all_that_were_being_set_aside_at_a_start_are(void **state)
     bench_restart(b, 1000);
     for (uint64_t answers = 0; answers < many; answers++) {
         struct fsm_ckpt *asked = NULL; /* the store answers one after the other */
-        for (size_t i = 0; i < b->m.catalog_count && !asked; i++)
+        for (size_t i = 0; i < b->m.catalog_count && asked == NULL; i++)
             asked = b->m.catalog[i].removing ? &b->m.catalog[i] : NULL;
-        if (!asked)
+        if (asked == NULL)
             break;
         bench_store(b, asked->state == FSM_CKPT_REMOVING ? FSM_TASK_REMOVE : FSM_TASK_QUARANTINE,
                     asked->step, 1, ST_OK);

@@ -481,11 +481,11 @@ static void a_job_limited_in_time_saves_and_succeeds_when_it_is_over(void **stat
     bench_reopen(b, &config);
     bench_run(b, 0);
     const struct fsm_action *at = NULL;
-    for (uint64_t i = 1; i < 30 && !at; i++) {
+    for (uint64_t i = 1; i < 30 && at == NULL; i++) {
         b->now += 1000;
         bench_progress(b, 0, i, "forward");
         at = bench_act(b, FSM_ACT_SAVE_AT, 0);
-        if (!at)
+        if (at == NULL)
             bench_progress(b, 1, i, "forward");
     }
     assert_non_null(at);

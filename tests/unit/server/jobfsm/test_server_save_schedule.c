@@ -40,10 +40,10 @@ static int64_t until_announced(struct bench *b, int64_t most_ms)
         b->now += 100;
         step++;
         bench_progress(b, 0, step, "forward");
-        if (bench_act(b, FSM_ACT_SAVE_AT, 0))
+        if (bench_act(b, FSM_ACT_SAVE_AT, 0) != NULL)
             return b->now - from;
         bench_progress(b, 1, step, "forward");
-        if (bench_act(b, FSM_ACT_SAVE_AT, 0))
+        if (bench_act(b, FSM_ACT_SAVE_AT, 0) != NULL)
             return b->now - from;
     }
     return -1;

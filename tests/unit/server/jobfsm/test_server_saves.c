@@ -120,10 +120,10 @@ static void publishing_is_repeated_until_it_succeeds(void **state)
     for (int i = 0; i < 5; i++) {
         bench_store(b, FSM_TASK_PUBLISH, 50, 1, ST_IO);
         assert_null(bench_act(b, FSM_ACT_SEND_DONE, 0));
-        for (int t = 0; t < 100 && !bench_task(b, FSM_TASK_PUBLISH); t++) {
+        for (int t = 0; t < 100 && bench_task(b, FSM_TASK_PUBLISH) == NULL; t++) {
             b->now += 900;
             bench_progress(b, 0, 50, "forward");
-            if (!bench_task(b, FSM_TASK_PUBLISH))
+            if (bench_task(b, FSM_TASK_PUBLISH) == NULL)
                 bench_progress(b, 1, 50, "forward");
         }
         assert_non_null(bench_task(b, FSM_TASK_PUBLISH));
@@ -139,10 +139,10 @@ static void a_decided_save_whose_folder_stays_gone_is_dropped(void **state)
     bench_exit(b, 0, FSM_EXIT_SIGNAL, 9);
     bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     int tries = 0;
-    for (; tries < 20 && !bench_task(b, FSM_TASK_DROP); tries++) {
+    for (; tries < 20 && bench_task(b, FSM_TASK_DROP) == NULL; tries++) {
         assert_false(fsm_wants_slots(&b->m, b->now));
         bench_store(b, FSM_TASK_PUBLISH, 50, 1, ST_NOT_FOUND);
-        if (!bench_task(b, FSM_TASK_DROP))
+        if (bench_task(b, FSM_TASK_DROP) == NULL)
             bench_tick(b, 30000);
     }
     assert_in_range(tries, 3, 10); /* it may come back */
@@ -286,7 +286,7 @@ static void a_full_store_at_the_last_save_waits_and_tries_again(void **state)
     bench_store(b, FSM_TASK_DROP, 1000, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
         bench_begin(b, i, 1000); /* workers try again by themselves */
-    for (int t = 0; t < 20 && !bench_task(b, FSM_TASK_FOLDER); t++)
+    for (int t = 0; t < 20 && bench_task(b, FSM_TASK_FOLDER) == NULL; t++)
         bench_tick(b, 100);
     assert_non_null(bench_task(b, FSM_TASK_FOLDER));
     bench_store(b, FSM_TASK_FOLDER, 1000, 1, ST_OK);
@@ -330,8 +330,8 @@ static void who_goes_on_before_there_is_a_folder_is_told_too(void **state)
     bench_begin(b, 0, 60);
     const struct fsm_action *all = bench_act(b, FSM_ACT_SEND_FOLDER, 0);
     const struct fsm_action *own = bench_act(b, FSM_ACT_SEND_FOLDER, 1);
-    assert_true(all && all->step == 50 && all->rank == FSM_ALL_RANKS && !all->there);
-    assert_true(own && own->step == 50 && own->rank == 0 && !own->there);
+    assert_true(all != NULL && all->step == 50 && all->rank == FSM_ALL_RANKS && !all->there);
+    assert_true(own != NULL && own->step == 50 && own->rank == 0 && !own->there);
 }
 
 static void a_save_that_one_is_late_for_is_given_up_by_all_at_once(void **state)
@@ -549,7 +549,7 @@ static void a_failing_medium_is_no_damage(void **state)
     bench_all_exit(b);
     bench_store(b, FSM_TASK_VERIFY, 10, 1, ST_TIMED_OUT);
     assert_null(bench_task(b, FSM_TASK_QUARANTINE));
-    for (int t = 0; t < 20 && !bench_task(b, FSM_TASK_VERIFY); t++)
+    for (int t = 0; t < 20 && bench_task(b, FSM_TASK_VERIFY) == NULL; t++)
         bench_tick(b, 500);
     assert_non_null(bench_task(b, FSM_TASK_VERIFY)); /* asked again */
 }

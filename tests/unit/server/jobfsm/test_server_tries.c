@@ -9,7 +9,7 @@ static void drop_and_begin_again(struct bench *b, uint64_t step)
     bench_store(b, FSM_TASK_DROP, step, 1, ST_OK);
     for (uint32_t i = 0; i < 2; i++)
         bench_begin(b, i, step);
-    for (int t = 0; t < 50 && !bench_task(b, FSM_TASK_FOLDER); t++)
+    for (int t = 0; t < 50 && bench_task(b, FSM_TASK_FOLDER) == NULL; t++)
         bench_tick(b, 100);
     assert_non_null(bench_task(b, FSM_TASK_FOLDER));
 }
@@ -63,7 +63,7 @@ static void a_check_that_the_store_failed_is_made_again(void **state)
         bench_save_until(b, step, FSM_SAVE_CHECKING);
         bench_store(b, FSM_TASK_CHECK, step, 1, troubles[i]);
         assert_int_equal(fsm_find_save(&b->m, step, 1)->state, FSM_SAVE_CHECKING);
-        for (int t = 0; t < 100 && !bench_task(b, FSM_TASK_CHECK); t++)
+        for (int t = 0; t < 100 && bench_task(b, FSM_TASK_CHECK) == NULL; t++)
             bench_tick(b, 100);
         assert_non_null(bench_task(b, FSM_TASK_CHECK));
         bench_store(b, FSM_TASK_CHECK, step, 1, ST_OK);

@@ -69,7 +69,7 @@ static bool begin(struct asker *asker, const char *id, struct asking *asking)
         return false;
     assert_int_equal(st, ST_OK);
     assert_string_equal(found, id);
-    if (job) {
+    if (job != NULL) {
         take(asking, asker->w->coord, job);
     } else {
         assert_int_equal(coord_look(asker->reader, id, take_read, asking), ST_OK);

@@ -49,7 +49,7 @@ static int watched_sync(sqlite3_file *file, int flags)
 static struct kind *kind_of(const sqlite3_io_methods *methods)
 {
     size_t i = 0;
-    while (i < KINDS_MAX && kinds[i].of_system && kinds[i].of_system != methods)
+    while (i < KINDS_MAX && kinds[i].of_system != NULL && kinds[i].of_system != methods)
         i++;
     CHECK(i < KINDS_MAX);
     kinds[i].of_system = methods;
@@ -65,7 +65,7 @@ static int watched_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, 
 {
     (void)vfs;
     int rc = system_vfs->xOpen(system_vfs, name, file, flags, out_flags);
-    if (file->pMethods)
+    if (file->pMethods != NULL)
         file->pMethods = &kind_of(file->pMethods)->methods;
     return rc;
 }
@@ -74,10 +74,10 @@ void journal_vfs_watch(journal_call_fn fn, void *arg)
 {
     tell = fn;
     tell_arg = arg;
-    if (system_vfs)
+    if (system_vfs != NULL)
         return;
     system_vfs = sqlite3_vfs_find(NULL);
-    CHECK(system_vfs);
+    CHECK(system_vfs != NULL);
     watching = *system_vfs;
     watching.zName = "watched";
     watching.xOpen = watched_open;

@@ -36,7 +36,7 @@ static enum status put_base(struct journal *journal)
 static enum status put_group(struct journal *journal, size_t bytes)
 {
     char *report = calloc(1, bytes);
-    enum status st = report ? journal_begin(journal) : ST_NO_MEMORY;
+    enum status st = report != NULL ? journal_begin(journal) : ST_NO_MEMORY;
     for (int i = 0; st == ST_OK && i < JOBS; i++) {
         char id[16];
         (void)snprintf(id, sizeof(id), "j-%d", i);

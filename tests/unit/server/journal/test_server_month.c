@@ -68,7 +68,7 @@ static size_t count_descriptors(void)
     size_t count = 0;
     DIR *dir = opendir("/proc/self/fd");
     assert_non_null(dir);
-    while (readdir(dir))
+    while (readdir(dir) != NULL)
         count++;
     assert_int_equal(closedir(dir), 0);
     return count;
@@ -80,7 +80,7 @@ static int64_t resident_kib(void)
     char line[128];
     FILE *file = fopen("/proc/self/status", "r");
     assert_non_null(file);
-    while (fgets(line, sizeof(line), file)) {
+    while (fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, "VmRSS:", 6) == 0)
             kib = strtol(line + 6, NULL, 10);
     }
@@ -437,7 +437,7 @@ static void what_a_coordinator_needs_levels_off(void **state)
                                        .journal_bytes = INT64_C(512) * 1024 * 1024,
                                        .log_bytes = LOG_TURN_BYTES };
     struct levels middle = { 0 }, end = { 0 };
-    struct month m = { .plan = getenv("CAIRN_TEST_FULL") ? &month : &sample, .w = *state };
+    struct month m = { .plan = getenv("CAIRN_TEST_FULL") != NULL ? &month : &sample, .w = *state };
     open_month(&m);
     for (int day = 0; day < m.plan->days; day++) {
         play_day(&m, day);

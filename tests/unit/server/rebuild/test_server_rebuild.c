@@ -101,7 +101,7 @@ static enum status run(struct world *w, const char *second_store)
     const struct rebuild_options options = { .io = &w->io,
                                              .state = w->state,
                                              .stores = stores,
-                                             .store_count = second_store ? 2 : 1,
+                                             .store_count = second_store != NULL ? 2 : 1,
                                              .wall_ms = WALL,
                                              .out = out };
     const enum status st = rebuild_run(&options, &w->reason);
@@ -364,7 +364,7 @@ static void two_stores_with_one_job_are_told_and_it_is_left(void **state)
 
 static enum status away_open(void *self, const char *path, int flags, int *out_fd)
 {
-    if (strstr(path, "g3/manifest.json"))
+    if (strstr(path, "g3/manifest.json") != NULL)
         return ST_AWAY;
     return io_system()->open(self, path, flags, out_fd);
 }

@@ -66,7 +66,7 @@ static void put_generations(struct coord_world *w, const char *id, uint32_t coun
                                           .end_ms = g == count ? 0 : 1800000000500 + g * 1000,
                                           .end_step = g,
                                           .nodes = g + WIDE > count ? nodes : "a",
-                                          .recovery = recovery.data ? recovery.data : "",
+                                          .recovery = recovery.data != NULL ? recovery.data : "",
                                           .cause = "process gone",
                                           .message = message };
         assert_int_equal(journal_put_generation(w->journal, id, &row), ST_OK);
@@ -173,7 +173,7 @@ static void run_while_the_clock_is_set(struct coord_world *w, int64_t by)
     Cairn__V1__ExplainJobReply *out = explain(w, job);
     assert_true(out->n_generations >= 1);
     assert_string_not_equal(out->generations[0]->end, "");
-    if (!strstr(out->text, ": 5.0 s, to step"))
+    if (strstr(out->text, ": 5.0 s, to step") == NULL)
         fail_msg("%s", out->text);
     cairn__v1__explain_job_reply__free_unpacked(out, NULL);
 }

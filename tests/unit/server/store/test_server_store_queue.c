@@ -24,7 +24,7 @@ static void take_answer(void *arg, struct store_task *task)
     struct answers *answers = arg;
     if (task->status == ST_TIMED_OUT)
         atomic_fetch_add(&answers->timed_out, 1);
-    if (strstr(task->message, "3 calls of the coordinator have not come back"))
+    if (strstr(task->message, "3 calls of the coordinator have not come back") != NULL)
         atomic_fetch_add(&answers->told, 1);
     if (atomic_load(&answers->count) == 0)
         atomic_store(&answers->first, (int)task->kind);

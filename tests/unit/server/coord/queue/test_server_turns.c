@@ -25,7 +25,7 @@ static void reason_has(struct coord_world *w, const struct coord_job *job, const
 {
     struct reason reason;
     coord_reason(w->coord, job, &reason);
-    if (!strstr(reason.text, wanted))
+    if (strstr(reason.text, wanted) == NULL)
         fail_msg("'%s' is not in '%s'", wanted, reason.text);
 }
 

@@ -18,7 +18,7 @@ static void is_blocked(const struct bench *b, enum fsm_block by, const char *par
 {
     struct fsm_blocked blocked;
     fsm_blocked(&b->m, b->now, &blocked);
-    if (blocked.by != by || !strstr(blocked.text, part))
+    if (blocked.by != by || strstr(blocked.text, part) == NULL)
         fail_msg("%s: \"%s\", not %s: \"%s\"", fsm_block_name(blocked.by), blocked.text,
                  fsm_block_name(by), part);
 }
