@@ -8,7 +8,7 @@
  *   make.h       a certificate authority, keys, certificates, signing requests
  *   invite.h     a file with which a machine joins
  *   check.h      whether certificate, key and CA will do
- *   own.h        the certificate that a coordinator serves with, renewed
+ *   serving_cert.h  the certificate that a coordinator serves with, renewed
  *   peer.h       whether what a caller showed will do
  *   rights.h     what a role may have done
  *   behalf.h     for whom the observer asks

@@ -26,7 +26,7 @@
 #include "common/own/home.h"
 #include "common/watchdog.h"
 #include "identity/check.h"
-#include "identity/own.h"
+#include "identity/serving_cert.h"
 #include "observer/export/export.h"
 #include "observer/http/http.h"
 #include "observer/listen.h"

@@ -3,7 +3,7 @@
  *
  * Locks:   last_words_mutex before mutex; neither is held while sending, receiving or writing a
  *          shard.
- * Threads: the step thread and others   call session.h (calls.c, snapshot.c, keep.c,
+ * Threads: the step thread and others   call session.h (step_thread.c, snapshot.c, held_copies.c,
  *                                       rendezvous.c)
  *          the link (link_thread.c)     alone opens, sends and receives
  *          the saver (saver.c)          alone writes and unlinks in the store

@@ -14,7 +14,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "webhook/config.h"
-#include "webhook/known.h"
+#include "webhook/delivery_state.h"
 #include "webhook/send.h"
 #include "webhook/sign.h"
 #include "webhook/url.h"
@@ -114,7 +114,8 @@ struct listed {
 };
 
 /* Texts are borrowed. known: NULL: nothing is. */
-static void describe(const struct webhook *hook, struct webhook_known *known, struct listed *out)
+static void describe(const struct webhook *hook, struct webhook_delivery_state *known,
+                     struct listed *out)
 {
     Cairn__V1__Webhook *m = &out->message;
     *m = (Cairn__V1__Webhook)CAIRN__V1__WEBHOOK__INIT;
@@ -140,12 +141,12 @@ static void describe(const struct webhook *hook, struct webhook_known *known, st
 }
 
 struct listing {
-    struct webhook_known known[WEBHOOK_MAX];
+    struct webhook_delivery_state known[WEBHOOK_MAX];
     size_t known_count;
     struct listed rows[WEBHOOK_MAX];
 };
 
-static struct webhook_known *known_of(struct listing *listing, const char *name)
+static struct webhook_delivery_state *known_of(struct listing *listing, const char *name)
 {
     for (size_t i = 0; i < listing->known_count; i++) {
         if (strcmp(listing->known[i].name, name) == 0)
@@ -163,7 +164,7 @@ static enum exit_code list(const struct client *client, const struct webhook_con
         return EXIT_INTERNAL;
     enum status st = paths_join(&client->paths, path, sizeof(path), WEBHOOK_STATE_FILE);
     if (st == ST_OK)
-        st = webhook_known_read(path, listing->known, &listing->known_count);
+        st = webhook_delivery_state_read(path, listing->known, &listing->known_count);
     if (st != ST_OK && st != ST_NOT_FOUND)
         client_note(client, "%s: %s", path, status_string(st));
     for (size_t i = 0; i < config->count; i++) {

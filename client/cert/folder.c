@@ -7,7 +7,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "identity/files.h"
-#include "identity/own.h"
+#include "identity/serving_cert.h"
 
 enum exit_code folder_report(enum status st, const struct reason *reason)
 {

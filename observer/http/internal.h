@@ -85,7 +85,7 @@ const char *request_parameter(const struct http_request *request, const char *na
 uint64_t request_number(const struct http_request *request, const char *name, uint64_t otherwise,
                         uint64_t max);
 
-/* ---- look.c, act.c, live.c: handlers ---- */
+/* ---- get.c, post.c, live.c: handlers ---- */
 
 enum MHD_Result look_page(struct http_request *request);
 enum MHD_Result look_open(struct http_request *request);

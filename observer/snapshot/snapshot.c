@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/unconst.h"
-#include "observer/snapshot/texts.h"
+#include "observer/snapshot/job_texts.h"
 #include "proto/text/json.h"
 
 #define JSON_BYTES_MAX ((size_t)64 << 20)

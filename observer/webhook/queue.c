@@ -137,7 +137,7 @@ static void note_try(struct webhook_queue *queue, const struct webhook_answer *a
     const struct webhook_item *item = item_at(queue, 0);
     const json_t *job = json_object_get(item->payload, "job");
     const char *name = json_string_value(json_object_get(job, "name"));
-    struct webhook_known *known = &queue->known;
+    struct webhook_delivery_state *known = &queue->known;
     known->tried_ms = wall;
     known->delivered = answer->verdict == WEBHOOK_TAKEN;
     known->what = answer->what;

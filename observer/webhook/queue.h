@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "webhook/known.h"
+#include "webhook/delivery_state.h"
 #include "webhook/send.h"
 #include "webhook/sign.h"
 
@@ -33,7 +33,7 @@ struct webhook_item {
 };
 
 struct webhook_queue {
-    struct webhook_known known; /* the webhook's name, and the result of the last try */
+    struct webhook_delivery_state known; /* the webhook's name, and the result of the last try */
     struct webhook_item items[WEBHOOK_QUEUE_MAX];
     size_t first, count;
     bool busy;         /* the first is on its way */

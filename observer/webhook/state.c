@@ -144,7 +144,8 @@ enum status webhook_state_print(const struct webhook_state *state, struct buf *o
     json_t *known = json_array(), *waiting = json_array();
     bool ok = known != NULL && waiting != NULL;
     for (size_t i = 0; ok && i < state->queue_count; i++) {
-        ok = json_array_append_new(known, webhook_known_json(&state->queues[i]->known)) == 0 &&
+        ok = json_array_append_new(known, webhook_delivery_state_json(&state->queues[i]->known)) ==
+                 0 &&
              add_waiting(state->queues[i], waiting);
     }
     json_t *root = NULL;
@@ -185,8 +186,8 @@ static void read_mark(struct webhook_state *state, const json_t *value)
  * file was written waits again. */
 static void read_known(struct webhook_state *state, const json_t *value, int64_t retry_ms)
 {
-    struct webhook_known known;
-    if (!webhook_known_from(value, &known))
+    struct webhook_delivery_state known;
+    if (!webhook_delivery_state_from(value, &known))
         return;
     struct webhook_queue *queue = webhook_state_queue_add(state, known.name, retry_ms);
     if (queue == NULL)

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "common/buf.h"
-#include "observer/webhook/found.h"
+#include "observer/webhook/job_news.h"
 #include "observer/webhook/queue.h"
 
 #define WEBHOOK_JOBS_MAX 4096 /* several times what a coordinator lists */

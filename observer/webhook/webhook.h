@@ -3,11 +3,11 @@
  * (docs/webhooks.md).
  *
  * Whoever follows the coordinator hands over jobs as GetJob gives them. What is new in one is
- * queued for each webhook that wants it (found.h, queue.h); a thread of this sends, to all webhooks
- * side by side, so that one that is slow holds no other up. What was handled and what waits is in a
- * file (state.h): after a restart each event is delivered at least once, under the same name of its
- * delivery. The list of webhooks is read again when it changes; one with mistakes is told in the
- * log, and the former one stays.
+ * queued for each webhook that wants it (job_news.h, queue.h); a thread of this sends, to all
+ * webhooks side by side, so that one that is slow holds no other up. What was handled and what
+ * waits is in a file (state.h): after a restart each event is delivered at least once, under the
+ * same name of its delivery. The list of webhooks is read again when it changes; one with mistakes
+ * is told in the log, and the former one stays.
  *
  * Thread: any, side by side, but webhook_open and webhook_close.
  */

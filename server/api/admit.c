@@ -12,7 +12,7 @@
 #include "common/cleanup.h"
 #include "identity/cert.h"
 #include "identity/make.h"
-#include "identity/own.h"
+#include "identity/serving_cert.h"
 #include "server/api/api.h"
 #include "server/render/render.h"
 

@@ -81,8 +81,9 @@ static void order_gpipe(struct action_order *order)
 /* Forwards of a stage before its first backward. With as many as there are stages behind it, each
  * value is computed just as the next stage is through with the one before, if all take alike: it
  * waits for each that takes a little longer. With twice as many it is computed by then, though it
- * moves only when a stash is free for it. Where sends are met that would make a circle. Source:
- * Zhuang et al., "On optimizing the communication of model parallelism", MLSys 2023 (eager 1F1B).
+ * moves only when a stash is free for it. Where sends are met that would make a replica group.
+ * Source: Zhuang et al., "On optimizing the communication of model parallelism", MLSys 2023 (eager
+ * 1F1B).
  */
 static uint32_t count_ahead(const struct action_order *order)
 {
@@ -122,8 +123,8 @@ static void put_round(struct action_order *order, const struct rounds *rounds,
     put(order, kind, chunk, rounds->first + before + n % round % group);
 }
 
-/* Later stages are less far ahead. With a short group that could make a circle: the first stage
- * waits for the last one's forward, which comes after a backward that the first would come to
+/* Later stages are less far ahead. With a short group that could make a replica group: the first
+ * stage waits for the last one's forward, which comes after a backward that the first would come to
  * later. All are as far ahead as the first then. Source: as above, for whole groups. */
 static void interleave(struct action_order *order, const struct rounds *rounds)
 {

@@ -10,8 +10,8 @@
  *     are in use at once;
  * and over all rows
  *   - what is received somebody computes;
- *   - every row comes to its end if sends are not waited for: there is no circle of rows that wait
- *     for each other. That is a table for Gloo.
+ *   - every row comes to its end if sends are not waited for: there is no replica group of rows
+ *     that wait for each other. That is a table for Gloo.
  * A table that comes to its end also where sends are met is one for NCCL, too: the verdict says so.
  * All schedules were in all layouts that tests have drawn; interleaved, if it was made for that.
  *

@@ -40,7 +40,7 @@ struct rank_options {
     const char *flight_path; /* flight recorder; NULL: none */
     const char *copies;      /* folder for copy files; NULL: none */
     const char *sums;        /* folder for hashes of data (trainer/data/sums.h); NULL: none */
-    const char *peaks;       /* folder for measured peaks (trainer/peak/kept.h); NULL: none */
+    const char *peaks;       /* folder for measured peaks (trainer/peak/peak_cache.h); NULL: none */
 };
 
 /* Returns an exit code. */

@@ -23,7 +23,7 @@
 #include "jobspec/jobspec.h"
 #include "session/session.h"
 #include "trainer/loop/loop.h"
-#include "trainer/peak/kept.h"
+#include "trainer/peak/peak_cache.h"
 #include "trainer/program/link.h"
 #include "trainer/program/rank.h"
 #include "trainer/program/rank_rows.h"

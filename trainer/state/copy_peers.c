@@ -34,10 +34,10 @@ static void find_largest(const struct rank_on_node *order, uint32_t size, uint32
 }
 
 /*
- * The ranks stand in a circle, sorted by node. Where the largest node has no more than half of
- * them, each one's copy peer stands as many places on as that node has ranks: so nobody finds one
- * of its own node. Else the ranks of the largest node go to the others in turn, and the others to
- * it.
+ * The ranks stand in a replica group, sorted by node. Where the largest node has no more than half
+ * of them, each one's copy peer stands as many places on as that node has ranks: so nobody finds
+ * one of its own node. Else the ranks of the largest node go to the others in turn, and the others
+ * to it.
  */
 enum status copy_peers_choose(char *const *nodes, uint32_t size, uint32_t *out)
 {

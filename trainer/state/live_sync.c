@@ -7,11 +7,12 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "trainer/state/chunk_stream.h"
-#include "trainer/state/circle.h"
 #include "trainer/state/owned_sync.h"
+#include "trainer/state/replica_group.h"
 #include "trainer/state/state.h"
 
-/* Extents that all of a circle have: of each buffer one for each part of a stage, and of ties. */
+/* Extents that all of a replica group have: of each buffer one for each part of a stage, and of
+ * ties. */
 #define LIVE_EXTENTS_MAX (STAGE_CHUNKS_MAX * OPTIMIZER_BUFFERS_MAX + TAPE_TIES_MAX)
 
 #define SEND_MS INT64_C(60000)
@@ -240,7 +241,7 @@ static uint32_t list_buffers(const struct live *l, struct chunk_buffer *out)
         const struct ckpt_buffer *b = &state->buffers[extent->buffer];
         const size_t width = (size_t)ckpt_dtype_size(b->dtype);
         uint8_t *live = optimizer_buffer(l->worker->optimizer, b->name);
-        if (!circle_has(l->worker, extent->buffer))
+        if (!replica_group_has(l->worker, extent->buffer))
             continue; /* moments that ranks own go another way */
         CHECK(live != NULL && count < LIVE_EXTENTS_MAX);
         out[count++] =
@@ -253,21 +254,21 @@ static enum status stream(struct live *l)
 {
     const struct live_sync_options *o = l->options;
     const struct session_assignment *a = o->assignment;
-    const struct circle circle = circle_of(l->worker, o->comm);
+    const struct replica_group replica_group = replica_group_of(l->worker, o->comm);
     struct chunk_buffer buffers[LIVE_EXTENTS_MAX];
     uint32_t sources[LIMIT_RANKS];
     size_t source_count = 0;
     for (size_t i = 0; i < a->live_source_count; i++) {
         const uint32_t rank = a->live_sources[i];
-        if (rank >= circle.first && rank < circle.first + circle.size)
-            sources[source_count++] = rank - circle.first;
+        if (rank >= replica_group.first && rank < replica_group.first + replica_group.size)
+            sources[source_count++] = rank - replica_group.first;
     }
-    if (circle.size == source_count)
+    if (replica_group.size == source_count)
         return ST_OK; /* nobody lacks anything */
     const struct chunk_stream_options options = { .table = o->table,
-                                                  .comm = circle.comm,
-                                                  .rank = circle.rank,
-                                                  .size = circle.size,
+                                                  .comm = replica_group.comm,
+                                                  .rank = replica_group.rank,
+                                                  .size = replica_group.size,
                                                   .sources = sources,
                                                   .source_count = source_count,
                                                   .buffers = buffers,
@@ -276,7 +277,7 @@ static enum status stream(struct live *l)
                                                   .tick = progress_tick,
                                                   .tick_arg = l->worker->options.progress };
     enum status st = chunk_stream_run(&options, l->blamed, l->reason);
-    *l->blamed += st == ST_CORRUPT ? circle.first : 0;
+    *l->blamed += st == ST_CORRUPT ? replica_group.first : 0;
     return st == ST_OK || st == ST_CORRUPT ? st : live_fail(l, st, "transfer");
 }
 

@@ -1,10 +1,11 @@
 /*
  * The state from a checkpoint.
  *
- * Alone a rank reads all that it holds. With others it reads a part of what its circle has in
- * common, gets their parts from them, and besides reads what nobody else has:
+ * Alone a rank reads all that it holds. With others it reads a part of what its replica group has
+ * in common, gets their parts from them, and besides reads what nobody else has:
  *
- *     held by all of the circle   | rank 0 reads | rank 1 reads | rank 2 reads |  whole chunks
+ *     held by all of the replica group   | rank 0 reads | rank 1 reads | rank 2 reads |  whole
+ *                                                                                        chunks
  *     moments that it owns        | it reads     |
  */
 #include <stdio.h>
@@ -14,9 +15,9 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/fault.h"
-#include "trainer/state/circle.h"
 #include "trainer/state/host_state.h"
 #include "trainer/state/part_exchange.h"
+#include "trainer/state/replica_group.h"
 #include "trainer/state/state.h"
 
 struct restore {
@@ -25,7 +26,7 @@ struct restore {
     struct state_view view;
     struct host_state host;
     struct ckpt_share own;     /* part of what is held that this rank reads itself */
-    struct part_piece *pieces; /* of the circle's ranks; NULL: it reads all */
+    struct part_piece *pieces; /* of the replica group's ranks; NULL: it reads all */
     size_t piece_count;
     char finding[LIMIT_REASON]; /* the first that reading came upon; "": none */
     struct reason *reason;
@@ -81,13 +82,13 @@ static uint64_t chunks_of(const struct restore *r, const struct ckpt_extent *ext
     return ckpt_chunks(r->view.state.buffers[extent->buffer].dtype, extent->count);
 }
 
-/* Chunks that every rank of the circle holds. */
+/* Chunks that every rank of the replica group holds. */
 static uint64_t common_chunks(const struct restore *r)
 {
     uint64_t all = 0;
     for (uint32_t i = 0; i < r->host.held.count; i++) {
         const struct ckpt_extent *extent = &r->host.held.extent[i];
-        all += circle_has(r->worker, extent->buffer) ? chunks_of(r, extent) : 0;
+        all += replica_group_has(r->worker, extent->buffer) ? chunks_of(r, extent) : 0;
     }
     return all;
 }
@@ -116,46 +117,47 @@ static enum status deal_extent(struct restore *r, const struct ckpt_extent *exte
                           &r->own);
 }
 
-/* Deals the state out to the ranks of the circle for reading; r->own becomes this rank's part. */
-static enum status deal(struct restore *r, const struct circle *circle)
+/* Deals the state out to the ranks of the replica group for reading; r->own becomes this rank's
+ * part. */
+static enum status deal(struct restore *r, const struct replica_group *replica_group)
 {
     const struct ckpt_share *held = &r->host.held;
     const uint64_t all = common_chunks(r);
     enum status st = ST_OK;
-    r->pieces = calloc((size_t)circle->size + held->count, sizeof(*r->pieces));
+    r->pieces = calloc((size_t)replica_group->size + held->count, sizeof(*r->pieces));
     if (r->pieces == NULL)
         return ST_NO_MEMORY;
     r->own.count = 0;
-    for (uint32_t rank = 0; rank < circle->size; rank++) {
+    for (uint32_t rank = 0; rank < replica_group->size; rank++) {
         uint64_t first = 0, count = 0, before = 0;
-        ckpt_share_chunks(all, rank, circle->size, &first, &count);
+        ckpt_share_chunks(all, rank, replica_group->size, &first, &count);
         for (uint32_t i = 0; st == ST_OK && i < held->count; i++) {
             const struct ckpt_extent *extent = &held->extent[i];
-            if (!circle_has(r->worker, extent->buffer))
+            if (!replica_group_has(r->worker, extent->buffer))
                 continue;
             st = deal_extent(r, extent, before, (struct part_piece){ .rank = rank }, first,
-                             first + count, rank == circle->rank);
+                             first + count, rank == replica_group->rank);
             before += chunks_of(r, extent);
         }
     }
     for (uint32_t i = 0; st == ST_OK && i < held->count; i++) {
         const struct ckpt_extent *extent = &held->extent[i];
-        if (!circle_has(r->worker, extent->buffer))
+        if (!replica_group_has(r->worker, extent->buffer))
             st = ckpt_share_add(&r->view.state, extent->buffer, extent->first, extent->count,
                                 &r->own);
     }
     return st;
 }
 
-static enum status exchange_parts(const struct restore *r, const struct circle *circle,
-                                  uint32_t *out_blamed)
+static enum status exchange_parts(const struct restore *r,
+                                  const struct replica_group *replica_group, uint32_t *out_blamed)
 {
     struct progress *progress = r->worker->options.progress;
     const struct part_exchange_options options = { .table = r->from->table,
-                                                   .comm = circle->comm,
-                                                   .rank = circle->rank,
-                                                   .size = circle->size,
-                                                   .first = circle->first,
+                                                   .comm = replica_group->comm,
+                                                   .rank = replica_group->rank,
+                                                   .size = replica_group->size,
+                                                   .first = replica_group->first,
                                                    .pieces = r->pieces,
                                                    .piece_count = r->piece_count,
                                                    .tick = progress_tick,
@@ -168,7 +170,7 @@ static enum status exchange_parts(const struct restore *r, const struct circle *
     if (r->reason->text[0] == '\0')
         reason_set(r->reason, "the state from who has read it: %s", status_string(st));
     if (st == ST_CORRUPT && out_blamed != NULL)
-        *out_blamed = 1 + circle->first + blamed;
+        *out_blamed = 1 + replica_group->first + blamed;
     /* A failed exchange is a peer's fault, not that of the store or a checkpoint. */
     return st == ST_CORRUPT || st == ST_TIMED_OUT ? ST_PEER : st;
 }
@@ -204,7 +206,8 @@ static enum status restore_scalars(const struct restore *r, const struct ckpt_sc
 }
 
 /* Prepares the state's places on the host, and which rank reads what of it. */
-static enum status prepare(struct restore *r, struct ckpt_reader *reader, struct circle *circle)
+static enum status prepare(struct restore *r, struct ckpt_reader *reader,
+                           struct replica_group *replica_group)
 {
     enum status st = worker_hold(r->worker, NULL);
     state_describe(r->worker, r->from->step, NULL, &r->view);
@@ -212,8 +215,9 @@ static enum status prepare(struct restore *r, struct ckpt_reader *reader, struct
         st = check_description(r, reader);
     if (st == ST_OK)
         st = host_state_make(r->worker, &r->view.state, &r->host);
-    *circle = circle_of(r->worker, r->from->comm);
-    return st == ST_OK && r->from->comm != NULL && circle->size > 1 ? deal(r, circle) : st;
+    *replica_group = replica_group_of(r->worker, r->from->comm);
+    return st == ST_OK && r->from->comm != NULL && replica_group->size > 1 ? deal(r, replica_group)
+                                                                           : st;
 }
 
 enum status state_restore(struct worker *worker, const struct state_source *from,
@@ -221,12 +225,12 @@ enum status state_restore(struct worker *worker, const struct state_source *from
 {
     struct restore r = { .worker = worker, .from = from, .reason = reason };
     struct ckpt_reader *reader = NULL;
-    struct circle circle = { .comm = NULL };
+    struct replica_group replica_group = { .comm = NULL };
     ckpt_await(worker->options.io, from->dir);
     enum status st = ckpt_open(worker->options.io, from->dir, note_first_finding, &r, &reader);
     if (st != ST_OK)
         return restore_fail(&r, st, "cannot be restored");
-    st = prepare(&r, reader, &circle);
+    st = prepare(&r, reader, &replica_group);
     if (st == ST_OK)
         st = read_buffers(&r, reader);
     if (out_blame != NULL)
@@ -236,7 +240,7 @@ enum status state_restore(struct worker *worker, const struct state_source *from
     if (st == ST_OK)
         progress_collective_begin(worker->options.progress, "restore");
     if (st == ST_OK && r.pieces != NULL)
-        st = exchange_parts(&r, &circle, out_blame != NULL ? &out_blame->rank : NULL);
+        st = exchange_parts(&r, &replica_group, out_blame != NULL ? &out_blame->rank : NULL);
     if (st == ST_OK) /* counted by ranks that share with nobody, too (server/jobfsm/hang) */
         progress_collective_end(worker->options.progress, "restore");
     if (st == ST_OK)

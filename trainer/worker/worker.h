@@ -153,7 +153,7 @@ struct worker {
     struct gather eval_results; /* of struct evaluation_batch */
     double *eval_losses;        /* in the order of the batches */
 
-    uint64_t *skip; /* steps (from 0) that are left out: skip.c */
+    uint64_t *skip; /* steps (from 0) that are left out: skip_list.c */
     size_t skip_count, skip_room;
     uint64_t skip_older; /* how many were forgotten */
 };

@@ -5,7 +5,7 @@
 
 #include "common/cleanup.h"
 #include "tests/test.h"
-#include "webhook/known.h"
+#include "webhook/delivery_state.h"
 #include "webhook/message.h"
 #include "webhook/sign.h"
 
@@ -103,29 +103,29 @@ static void a_delivery_is_known_by_all_of_its_parts(void **state)
 static void what_is_known_is_read_back(void **state)
 {
     (void)state;
-    struct webhook_known known = { .name = "team",
-                                   .state = WEBHOOK_DISABLED,
-                                   .waiting = 3,
-                                   .missed = 9,
-                                   .tried_ms = 1700000000123,
-                                   .delivered = true,
-                                   .event = "failed",
-                                   .job = "resnet18",
-                                   .what = { "410: it wants no more messages" } };
-    struct webhook_known back;
-    json_t *value = webhook_known_json(&known);
-    assert_true(webhook_known_from(value, &back));
+    struct webhook_delivery_state known = { .name = "team",
+                                            .state = WEBHOOK_DISABLED,
+                                            .waiting = 3,
+                                            .missed = 9,
+                                            .tried_ms = 1700000000123,
+                                            .delivered = true,
+                                            .event = "failed",
+                                            .job = "resnet18",
+                                            .what = { "410: it wants no more messages" } };
+    struct webhook_delivery_state back;
+    json_t *value = webhook_delivery_state_json(&known);
+    assert_true(webhook_delivery_state_from(value, &back));
     assert_string_equal(back.name, known.name);
     assert_int_equal(back.state, WEBHOOK_DISABLED);
     assert_true(back.waiting == 3 && back.missed == 9 && back.tried_ms == 1700000000123);
     assert_true(back.delivered);
     assert_string_equal(back.what.text, known.what.text);
     assert_int_equal(json_object_set_new(value, "state", json_string("odd")), 0);
-    assert_false(webhook_known_from(value, &back));
+    assert_false(webhook_delivery_state_from(value, &back));
     assert_int_equal(json_object_del(value, "name"), 0);
-    assert_false(webhook_known_from(value, &back));
+    assert_false(webhook_delivery_state_from(value, &back));
     json_decref(value);
-    assert_false(webhook_known_from(NULL, &back));
+    assert_false(webhook_delivery_state_from(NULL, &back));
 }
 
 int main(void)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "observer/webhook/found.h"
+#include "observer/webhook/job_news.h"
 #include "tests/test.h"
 
 #define ROWS_MAX 16

@@ -8,8 +8,8 @@
 #include "common/reason.h"
 #include "kernels/module.h"
 #include "tests/test.h"
-#include "trainer/peak/kept.h"
 #include "trainer/peak/measure.h"
+#include "trainer/peak/peak_cache.h"
 
 #define KEY "version 1, fp32, 2 threads on 3, \"cpu\":{}"
 

@@ -1,4 +1,4 @@
-#include "observer/snapshot/texts.h"
+#include "observer/snapshot/job_texts.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "trainer/peak/kept.h"
+#include "trainer/peak/peak_cache.h"
 
 #include <errno.h>
 #include <math.h>

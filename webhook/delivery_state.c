@@ -1,5 +1,5 @@
 /* Webhooks as the state file has them. */
-#include "webhook/known.h"
+#include "webhook/delivery_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ const char *webhook_health_word(enum webhook_health state)
     return words[state];
 }
 
-json_t *webhook_known_json(const struct webhook_known *known)
+json_t *webhook_delivery_state_json(const struct webhook_delivery_state *known)
 {
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:s, s:s}", "name", known->name, "state",
                      webhook_health_word(known->state), "waiting", (json_int_t)known->waiting,
@@ -34,10 +34,10 @@ static bool read_text(const json_t *value, const char *key, char *out, size_t ca
     return size >= 0 && (size_t)size < capacity;
 }
 
-bool webhook_known_from(const json_t *value, struct webhook_known *out)
+bool webhook_delivery_state_from(const json_t *value, struct webhook_delivery_state *out)
 {
     char state[16];
-    *out = (struct webhook_known){ 0 };
+    *out = (struct webhook_delivery_state){ 0 };
     if (!json_is_object(value) || !read_text(value, "name", out->name, sizeof(out->name)) ||
         !read_text(value, "state", state, sizeof(state)) ||
         !read_text(value, "event", out->event, sizeof(out->event)) ||
@@ -54,8 +54,9 @@ bool webhook_known_from(const json_t *value, struct webhook_known *out)
            out->missed >= 0;
 }
 
-enum status webhook_known_read(const char *path, struct webhook_known out[WEBHOOK_MAX],
-                               size_t *out_count)
+enum status webhook_delivery_state_read(const char *path,
+                                        struct webhook_delivery_state out[WEBHOOK_MAX],
+                                        size_t *out_count)
 {
     auto_free char *text = NULL;
     size_t size = 0;
@@ -66,7 +67,7 @@ enum status webhook_known_read(const char *path, struct webhook_known out[WEBHOO
     json_t *root = json_loadb(text, size, 0, NULL);
     const json_t *list = json_object_get(root, "webhooks");
     for (size_t i = 0; i < json_array_size(list) && *out_count < WEBHOOK_MAX; i++) {
-        if (webhook_known_from(json_array_get(list, i), &out[*out_count]))
+        if (webhook_delivery_state_from(json_array_get(list, i), &out[*out_count]))
             ++*out_count;
     }
     st = root == NULL ? ST_CORRUPT : ST_OK;

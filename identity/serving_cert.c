@@ -1,4 +1,4 @@
-#include "identity/own.h"
+#include "identity/serving_cert.h"
 
 #include <stdio.h>
 #include <stdlib.h>

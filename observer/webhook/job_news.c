@@ -1,5 +1,5 @@
 /* Finds what is new in a job. */
-#include "observer/webhook/found.h"
+#include "observer/webhook/job_news.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -27,7 +27,7 @@ enum webhook_health {
 };
 const char *webhook_health_word(enum webhook_health state);
 
-struct webhook_known {
+struct webhook_delivery_state {
     char name[WEBHOOK_NAME];
     enum webhook_health state;
     int64_t waiting;      /* messages */
@@ -40,13 +40,14 @@ struct webhook_known {
 };
 
 /* Owned by the caller; NULL: no memory. */
-json_t *webhook_known_json(const struct webhook_known *known);
+json_t *webhook_delivery_state_json(const struct webhook_delivery_state *known);
 /* false: it is nothing of the kind. */
-bool webhook_known_from(const json_t *value, struct webhook_known *out);
+bool webhook_delivery_state_from(const json_t *value, struct webhook_delivery_state *out);
 
 /*
  * Reads the state file at path, of at most WEBHOOK_MAX webhooks.
  * Errors: ST_NOT_FOUND  no message was ever sent; ST_CORRUPT; those of io_read_file
  */
-MUST_CHECK enum status webhook_known_read(const char *path, struct webhook_known out[WEBHOOK_MAX],
-                                          size_t *out_count);
+MUST_CHECK enum status webhook_delivery_state_read(const char *path,
+                                                   struct webhook_delivery_state out[WEBHOOK_MAX],
+                                                   size_t *out_count);
