@@ -355,5 +355,5 @@ def lose(coordinator, generation, victim, fault):
 
 
 def live(parked):
-    step = max(p.step for p in parked.values() if p.whole)
-    return step, sorted(rank for rank, p in parked.items() if p.whole and p.step == step)
+    step = max(p.step for p in parked.values() if p.complete)
+    return step, sorted(rank for rank, p in parked.items() if p.complete and p.step == step)

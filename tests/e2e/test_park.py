@@ -16,7 +16,7 @@ CUTS = ["trainer.forward,rank=1,step=6", "trainer.reduce,rank=1,step=6", "comm.e
 def test_survivor_and_newcomer_end_as_if_nothing_had_happened(coordinator, quiet, cut):
     first = coordinator.form(1, [3, 3])
     children, parked = lose(coordinator, first, 1, cut + ":kill")
-    assert parked[0].whole and parked[0].computed_by == 1
+    assert parked[0].complete and parked[0].computed_by == 1
     step, _ = live(parked)
     second = coordinator.form(2, [3, 3], live={"step": step, "sources": [0]})
     coordinator.regroup(first, second, {0: 0})
@@ -76,7 +76,7 @@ def test_one_that_waits_for_its_peers_parks_with_what_it_had(coordinator, quiet)
     coordinator.await_(lambda: len(second.joins.get("workers", {})) == 2)
     lost.kill()
     parked = coordinator.park(second, [0])
-    assert (parked[0].step, parked[0].whole, parked[0].computed_by) == (step, True, 1)  # nothing was lost
+    assert (parked[0].step, parked[0].complete, parked[0].computed_by) == (step, True, 1)  # nothing was lost
     third = coordinator.form(3, [6], live={"step": step, "sources": [0]})  # alone
     coordinator.regroup(second, third, {0: 0})
     coordinator.await_end(third)
@@ -90,7 +90,7 @@ def test_newcomers_that_park_before_they_have_a_state_are_not_whole(coordinator)
     children = [coordinator.start(first, rank) for rank in range(2)]
     coordinator.await_(lambda: len(first.joins.get("workers", {})) == 2)
     parked = coordinator.park(first, [0, 1])
-    assert not parked[0].whole and not parked[1].whole
+    assert not parked[0].complete and not parked[1].complete
     second = coordinator.form(2, [4, 2])
     coordinator.regroup(first, second, {0: 1, 1: 0})  # places changed
     coordinator.await_end(second)

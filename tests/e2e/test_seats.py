@@ -17,7 +17,7 @@ def await_warm(coordinator, generation):
     name = generation.name_of(SPARE)
     coordinator.await_(lambda: name in generation.ready and name in generation.parked)
     coordinator.await_(lambda: coordinator.phases.get((generation.number, name)) == "spare")
-    assert generation.ready[name].step == 0 and not generation.parked[name].whole
+    assert generation.ready[name].step == 0 and not generation.parked[name].complete
     return name
 
 
@@ -46,7 +46,7 @@ def test_a_spare_takes_the_seat_of_one_that_died(coordinator, quiet, goes_on):
     coordinator.await_end(second)
     assert children[0].wait(60) == 0 and spare.wait(30) == 0
     assert second.hellos[1].pid == spare.pid and second.hellos[1].rank == SPARE
-    assert second.hellos[1].HasField("parked") and not second.hellos[1].parked.whole
+    assert second.hellos[1].HasField("parked") and not second.hellos[1].parked.complete
     assert second.ready[1].step == (step if goes_on == "live" else 0)
     assert coordinator.bits() == quiet[0]
     assert coordinator.last_hashes(second) == quiet[2]
