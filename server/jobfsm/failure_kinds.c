@@ -5,25 +5,41 @@
 
 const char *fsm_fault_name(enum fsm_fault_kind kind)
 {
-    static const char *const names[] = {
-        [FSM_FAULT_NONE] = "",
-        [FSM_FAULT_PROCESS] = "process gone",
-        [FSM_FAULT_MEMORY] = "out of memory",
-        [FSM_FAULT_COMMUNICATION] = "communication",
-        [FSM_FAULT_HANG] = "hang",
-        [FSM_FAULT_NODE] = "node lost",
-        [FSM_FAULT_SESSION] = "session lost",
-        [FSM_FAULT_DAMAGE] = "damaged checkpoint",
-        [FSM_FAULT_STORE] = "checkpoint store",
-        [FSM_FAULT_NUMERIC] = "numeric",
-        [FSM_FAULT_USER] = "user error",
-        [FSM_FAULT_PINS] = "pins",
-        [FSM_FAULT_FORMATION] = "formation",
-        [FSM_FAULT_DATA] = "data",
-        [FSM_FAULT_PATH] = "path",
-        [FSM_FAULT_WRONG] = "computed wrongly",
-    };
-    return names[kind];
+    switch (kind) {
+    case FSM_FAULT_PROCESS:
+        return "process gone";
+    case FSM_FAULT_MEMORY:
+        return "out of memory";
+    case FSM_FAULT_COMMUNICATION:
+        return "communication";
+    case FSM_FAULT_HANG:
+        return "hang";
+    case FSM_FAULT_NODE:
+        return "node lost";
+    case FSM_FAULT_SESSION:
+        return "session lost";
+    case FSM_FAULT_DAMAGE:
+        return "damaged checkpoint";
+    case FSM_FAULT_STORE:
+        return "checkpoint store";
+    case FSM_FAULT_NUMERIC:
+        return "numeric";
+    case FSM_FAULT_USER:
+        return "user error";
+    case FSM_FAULT_PINS:
+        return "pins";
+    case FSM_FAULT_FORMATION:
+        return "formation";
+    case FSM_FAULT_DATA:
+        return "data";
+    case FSM_FAULT_PATH:
+        return "path";
+    case FSM_FAULT_WRONG:
+        return "computed wrongly";
+    case FSM_FAULT_NONE:
+        break;
+    }
+    return "";
 }
 
 int fsm_fault_weight(const struct fsm_fault *fault)

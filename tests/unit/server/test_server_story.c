@@ -143,6 +143,22 @@ static void advice_is_given_where_it_applies(void **state)
     assert_null(about(list, count, "node"));
 }
 
+static void each_cause_is_in_the_document_for_users(void **state)
+{
+    static char text[64 * 1024];
+    char word[64];
+    (void)state;
+    FILE *file = fopen(SOURCE_DIR "/docs/why.md", "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    assert_int_equal(fclose(file), 0);
+    for (uint32_t fault = 0; fault < STORY_FAULTS; fault++) {
+        (void)snprintf(word, sizeof(word), "`%s`", story_cause(fault));
+        if (strstr(text, word) == NULL)
+            fail_msg("%s is not in docs/why.md", word);
+    }
+}
+
 static void each_cause_has_a_name_and_most_have_advice(void **state)
 {
     struct story_facts facts = { .job = "mlp" };
@@ -182,6 +198,7 @@ int main(void)
         TEST(what_is_not_known_is_not_said),
         TEST(causes_are_summed),
         TEST(advice_is_given_where_it_applies),
+        TEST(each_cause_is_in_the_document_for_users),
         TEST(each_cause_has_a_name_and_most_have_advice),
         TEST(nodes_beyond_the_bound_are_not_counted),
     };

@@ -186,9 +186,11 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
 static void what_does_not_decay_is_named_by_kind(void **state)
 {
     (void)state;
-    const enum jobspec_optimizer kinds[] = { JOBSPEC_OPTIMIZER_SGD, JOBSPEC_OPTIMIZER_ADAMW };
-    for (unsigned no_decay = 0; no_decay < 8; no_decay++) {
-        struct optimizer_options options = { .kind = kinds[no_decay % 2],
+    static const enum jobspec_optimizer kinds[] = { JOBSPEC_OPTIMIZERS(JOBSPEC_WORD_NAME) };
+    const unsigned count = sizeof(kinds) / sizeof(kinds[0]);
+    for (unsigned at = 0; at < 8 * count; at++) {
+        const unsigned no_decay = at / count;
+        struct optimizer_options options = { .kind = kinds[at % count],
                                              .beta1 = 0.9f,
                                              .beta2 = 0.99f,
                                              .eps = 1e-8f,
