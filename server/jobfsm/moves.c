@@ -210,7 +210,7 @@ void fsm_rank_gone(struct fsm *m, uint32_t rank)
 {
     m->gone_count += rank < m->size && !m->ranks[rank].gone;
     m->ranks[rank].gone = true;
-    fsm_gen_moved(m);
+    FSM_GEN_MOVED(m);
 }
 
 bool fsm_alive_rank(const struct fsm *m, uint32_t rank)
@@ -305,7 +305,7 @@ static void look_up(const struct move_table *table, int from, int to, const char
     for (size_t i = 0; i < table->count; i++) {
         const struct move *move = &table->moves[i];
         if (move->to == to && (move->from >> from & 1) &&
-            (move->function == NULL || strcmp(move->function, function) == 0))
+            (move->function == NULL || (function != NULL && strcmp(move->function, function) == 0)))
             return;
     }
     refuse(table, from, to, function, "that isn't in its table (moves.h)");

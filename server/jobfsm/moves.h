@@ -102,11 +102,11 @@
     (B(ORDERED) | B(STARTED) | B(JOINED) | B(ASSIGNED) | B(READY) | B(FINISHED) | B(PARKED))
 
 /* Moves the job to that state. To the state it is in: nothing happens. */
-#define fsm_move(m, to) fsm_move_by(m, to, __func__)
+#define FSM_MOVE(m, to) fsm_move_by(m, to, __func__)
 /* Called after each change of what fsm_gen goes by. */
-#define fsm_gen_moved(m) fsm_gen_moved_by(m, __func__)
+#define FSM_GEN_MOVED(m) fsm_gen_moved_by(m, __func__)
 /* Moves a save. To the state it is in: nothing happens. */
-#define fsm_save_move(save, to) fsm_save_move_by(save, to, __func__)
+#define FSM_SAVE_MOVE(save, to) fsm_save_move_by(save, to, __func__)
 
 void fsm_move_by(struct fsm *m, enum fsm_state to, const char *function);
 void fsm_gen_moved_by(struct fsm *m, const char *function);

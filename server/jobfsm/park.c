@@ -104,8 +104,8 @@ static void park(struct fsm_ctx *t, const struct fsm_fault *fault)
                                      .ended_at = t->now,
                                      .again_at = t->now + FSM_END_AGAIN_MS };
     m->due.moves = is_moving(m);
-    fsm_move(m, FSM_RECOVERING);
-    fsm_gen_moved(m);
+    FSM_MOVE(m, FSM_RECOVERING);
+    FSM_GEN_MOVED(m);
     m->window_until = 0;
     m->dirty = true;
     for (uint32_t i = 0; i < m->size; i++) {

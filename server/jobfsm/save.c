@@ -37,7 +37,7 @@ static void open_save(struct fsm_ctx *t, struct fsm_save *save)
 {
     const struct fsm_ckpt *base = fsm_choose_base(t->m, save->step);
     CHECK(save->state == FSM_SAVE_OPENING || save->state == FSM_SAVE_DROPPED);
-    fsm_save_move(save, FSM_SAVE_OPENING);
+    FSM_SAVE_MOVE(save, FSM_SAVE_OPENING);
     save->since = t->now;
     save->retry = take_try(t->m, save->step);
     save->base_step = base != NULL ? base->step : 0;
@@ -108,7 +108,7 @@ static int find_or_open(struct fsm_ctx *t, uint32_t rank, uint64_t step)
         return -1;
     }
     if (fsm_trains(m) && !fsm_ends(m))
-        index = fsm_save_new(t, step, FSM_SAVE_OPENING);
+        index = FSM_SAVE_NEW(t, step, FSM_SAVE_OPENING);
     if (index < 0) {
         m->ranks[rank].counter_at = t->now; /* a rank that waits for it is not hanging */
         if (!m->store_full.unsaved)
@@ -117,7 +117,7 @@ static int find_or_open(struct fsm_ctx *t, uint32_t rank, uint64_t step)
         return -1;
     }
     if (m->total_steps > 0 && step >= m->total_steps && m->state == FSM_RUNNING) {
-        fsm_move(m, FSM_SAVING);
+        FSM_MOVE(m, FSM_SAVING);
         m->dirty = true;
     }
     open_save(t, &m->saves[index]);
@@ -197,7 +197,7 @@ void fsm_on_folder_done(struct fsm_ctx *t)
         fsm_save_drop(t, index, t->ev->answer.message, !fsm_unsaved(t, t->ev->answer.message));
         return;
     }
-    fsm_save_set_state(t, save, FSM_SAVE_COLLECTING);
+    FSM_SAVE_SET_STATE(t, save, FSM_SAVE_COLLECTING);
     send_folder(t, index, FSM_ALL_RANKS, true);
 }
 
@@ -207,7 +207,7 @@ static void check_save(struct fsm_ctx *t, int index)
 {
     struct fsm_save *save = &t->m->saves[index];
     CHECK(fsm_every_rank(t->m, index, FSM_RANK_REPORTED));
-    fsm_save_set_state(t, save, FSM_SAVE_CHECKING);
+    FSM_SAVE_SET_STATE(t, save, FSM_SAVE_CHECKING);
     save->reported_at = t->now;
     fsm_ask_store(t, FSM_TASK_CHECK, save->step, save->generation);
 }
@@ -265,7 +265,7 @@ static void drop_passed(struct fsm_ctx *t, uint64_t step, bool exit)
     int index = fsm_save_index(m, step, m->generation);
     if (index < 0) {
         /* Ranks that come to that step are told so. */
-        (void)fsm_save_new(t, step, FSM_SAVE_DROPPED);
+        (void)FSM_SAVE_NEW(t, step, FSM_SAVE_DROPPED);
     } else if (m->saves[index].state == FSM_SAVE_OPENING ||
                m->saves[index].state == FSM_SAVE_COLLECTING) {
         fsm_save_drop(t, index, "a worker had passed that step", true);
@@ -315,7 +315,7 @@ void fsm_on_check_done(struct fsm_ctx *t)
         return;
     if (t->ev->answer.status == ST_OK) {
         save->tries = 0;
-        fsm_save_set_state(t, save, FSM_SAVE_COMMITTING);
+        FSM_SAVE_SET_STATE(t, save, FSM_SAVE_COMMITTING);
         fsm_ask_store(t, FSM_TASK_PUBLISH, save->step, save->generation);
         return;
     }
@@ -424,7 +424,7 @@ void fsm_on_publish_done(struct fsm_ctx *t)
         return;
     }
     m->base_refused = false;
-    fsm_save_set_state(t, save, FSM_SAVE_COMMITTED);
+    FSM_SAVE_SET_STATE(t, save, FSM_SAVE_COMMITTED);
     fsm_act_on(t, FSM_ACT_CKPT_ROW, save->step, save->generation);
     if (!m->committed)
         fsm_act(t, FSM_ACT_FORGET); /* copies on nodes that it doesn't run on any more */

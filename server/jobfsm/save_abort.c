@@ -104,7 +104,7 @@ void fsm_save_drop(struct fsm_ctx *t, int index, const char *why, bool tell)
     bool opening = save->state == FSM_SAVE_OPENING;
     save->tries++;
     fsm_text(save->message, sizeof(save->message), why);
-    fsm_save_set_state(t, save, FSM_SAVE_DROPPING);
+    FSM_SAVE_SET_STATE(t, save, FSM_SAVE_DROPPING);
     if (tell)
         fsm_emit_event(t, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
     for (uint32_t i = 0; i < m->size; i++) {
@@ -143,7 +143,7 @@ void fsm_on_drop_done(struct fsm_ctx *t)
     }
     /* A folder that stays hinders nobody: the next try has another. The last step, or an announced
      * one, is saved again. */
-    fsm_save_set_state(t, &m->saves[index], FSM_SAVE_DROPPED);
+    FSM_SAVE_SET_STATE(t, &m->saves[index], FSM_SAVE_DROPPED);
     m->saves[index].retry_at = t->now + fsm_retry_ms(m->saves[index].tries);
 }
 
@@ -168,7 +168,7 @@ static void give_up_on(struct fsm_ctx *t, int index)
     save->since = t->now;
     bool last = m->total_steps > 0 && save->step >= m->total_steps;
     if (!last && !save->wanted && !fsm_announced_exit(m, save->step)) {
-        fsm_save_set_state(t, save, FSM_SAVE_DROPPED);
+        FSM_SAVE_SET_STATE(t, save, FSM_SAVE_DROPPED);
         return;
     }
     if (every_rank_holds_on(m, index)) {
@@ -251,7 +251,7 @@ static void drop_before_begin(struct fsm_ctx *t)
     uint64_t step = t->ev->save_failed.step;
     if (!fsm_trains(m) || fsm_ends(m) || fsm_ckpt_at(m, step, m->generation) != NULL)
         return;
-    int index = fsm_save_new(t, step, FSM_SAVE_DROPPED);
+    int index = FSM_SAVE_NEW(t, step, FSM_SAVE_DROPPED);
     if (index < 0)
         return;
     m->ranks[t->ev->rank].save_flags[index] = FSM_RANK_KNOWS_DROP | FSM_RANK_REMOVED;

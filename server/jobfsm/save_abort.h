@@ -6,11 +6,11 @@
 int64_t fsm_retry_ms(uint32_t tries);
 /* Puts a save in a free place, or in that of the one that was over first, and returns its index;
  * -1: all are busy. */
-#define fsm_save_new(t, step, state) fsm_save_new_by(t, step, state, __func__)
+#define FSM_SAVE_NEW(t, step, state) fsm_save_new_by(t, step, state, __func__)
 int fsm_save_new_by(struct fsm_ctx *t, uint64_t step, enum fsm_save_state state,
                     const char *function);
 /* Moves a save to another state, and journals that. */
-#define fsm_save_set_state(t, save, state) fsm_save_set_state_by(t, save, state, __func__)
+#define FSM_SAVE_SET_STATE(t, save, state) fsm_save_set_state_by(t, save, state, __func__)
 void fsm_save_set_state_by(struct fsm_ctx *t, struct fsm_save *save, enum fsm_save_state state,
                            const char *function);
 void fsm_send_done(struct fsm_ctx *t, uint64_t step, uint32_t rank, bool committed);

@@ -390,8 +390,8 @@ void fsm_unplace(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     CHECK(m->state == FSM_PLACING);
-    fsm_move(m, m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING);
-    fsm_gen_moved(m);
+    FSM_MOVE(m, m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING);
+    FSM_GEN_MOVED(m);
     fsm_act(t, FSM_ACT_SCHEDULE);
 }
 
@@ -408,19 +408,19 @@ void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently)
     m->dirty = true;
     m->window_until = 0;
     if (to == FSM_RECOVERING || to == FSM_FAILED || m->state == FSM_PLACING) {
-        fsm_move(m, FSM_RECOVERING);
+        FSM_MOVE(m, FSM_RECOVERING);
     } else if (m->state == FSM_RUNNING) {
-        fsm_move(m, FSM_SAVING);
+        FSM_MOVE(m, FSM_SAVING);
     }
     if (gently && !parked) {
         m->ending.hard_at = t->now + FSM_LEAVE_MS;
-        fsm_gen_moved(m);
+        FSM_GEN_MOVED(m);
         return;
     }
     if (again && !parked && m->ending.hard_at == 0)
         return;
     m->ending.hard_at = 0;
-    fsm_gen_moved(m);
+    FSM_GEN_MOVED(m);
     m->ending.ended_at = t->now;
     m->ending.again_at = t->now + FSM_END_AGAIN_MS;
     fsm_text(fsm_act(t, FSM_ACT_CLOSE)->message, LIMIT_REASON, "this generation has ended");
@@ -438,9 +438,9 @@ void fsm_enter_idle(struct fsm_ctx *t, enum fsm_state to)
     CHECK(events[to] != NULL);
     CHECK(fsm_all_gone(m) && fsm_spares_live(m) == 0); /* invariant 5 */
     m->count = m->size;
-    fsm_move(m, to);
+    FSM_MOVE(m, to);
     m->ending = (struct fsm_ending){ 0 };
-    fsm_gen_moved(m);
+    FSM_GEN_MOVED(m);
     m->intent = FSM_INTENT_NONE;
     m->dirty = true;
     m->retry_at = 0;

@@ -17,8 +17,8 @@ from pathlib import Path
 
 HEADER = "server/jobfsm/moves.h"
 SHOWN = ("server/jobfsm/inspect/dump.c", "server/jobfsm/persist.c")
-KINDS = {"FSM_STATE_MOVES": r"fsm_move\(", "FSM_GEN_MOVES": r"fsm_gen_moved\(",
-         "FSM_SAVE_MOVES": r"fsm_save_(?:move|set_state|new)\(", "FSM_WORKER_MOVES": None}
+KINDS = {"FSM_STATE_MOVES": r"FSM_MOVE\(", "FSM_GEN_MOVES": r"FSM_GEN_MOVED\(",
+         "FSM_SAVE_MOVES": r"FSM_SAVE_(?:MOVE|SET_STATE|NEW)\(", "FSM_WORKER_MOVES": None}
 MARK = re.compile(r"^( \* )Moves, made from (\w+) by tests/tidy/moves\.py:$")
 SHOWN_OTHERWISE = {
     "token_next": "a secret", "token": "a secret", "token_before": "a secret",

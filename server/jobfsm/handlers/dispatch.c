@@ -113,8 +113,8 @@ static void close_generation(struct fsm_ctx *t)
     fsm_act(t, FSM_ACT_GEN_END);
     if (to == FSM_RECOVERING) {
         fsm_keep(t);
-        fsm_move(m, FSM_RECOVERING);
-        fsm_gen_moved(m);
+        FSM_MOVE(m, FSM_RECOVERING);
+        FSM_GEN_MOVED(m);
         m->dirty = true;
         fsm_act(t, FSM_ACT_SCHEDULE);
         return;
@@ -127,7 +127,7 @@ static void end_turn(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     close_generation(t);
-    fsm_gen_moved(m);
+    FSM_GEN_MOVED(m);
     /* A killed or failed job doesn't wait for its saves: they go whenever their folders show up. */
     if (fsm_state_final(m->state))
         fsm_saves_end(t);
@@ -443,7 +443,7 @@ void fsm_resume(struct fsm *m, int64_t now, int64_t wall, struct fsm_actions *ou
     m->progress_at = now;
     m->replay_until = m->step_max;
     if (m->state == FSM_PLACING)
-        fsm_move(m, m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING);
+        FSM_MOVE(m, m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING);
     m->gen = fsm_gen(m);
     for (uint32_t i = 0; i < m->count; i++) {
         struct fsm_rank *rank = &m->ranks[i];

@@ -30,7 +30,7 @@ void fsm_watch_ending(struct fsm_ctx *t)
     struct fsm *m = t->m;
     if (m->ending.hard_at != 0 && t->now >= m->ending.hard_at && !fsm_all_left(m)) {
         m->ending.hard_at = 0;
-        fsm_gen_moved(m);
+        FSM_GEN_MOVED(m);
         m->ending.ended_at = t->now;
         m->ending.again_at = t->now + FSM_END_AGAIN_MS;
         fsm_act(t, FSM_ACT_END);

@@ -85,8 +85,8 @@ static void form_generation(struct fsm_ctx *t)
     m->candidate = (struct fsm_fault){ 0 };
     m->window_until = 0;
     m->ending = (struct fsm_ending){ 0 };
-    fsm_move(m, FSM_FORMING);
-    fsm_gen_moved(m);
+    FSM_MOVE(m, FSM_FORMING);
+    FSM_GEN_MOVED(m);
     m->started_at = t->now;
     m->awaits_saves_at = 0;
     m->progress_at = t->now;
@@ -160,8 +160,8 @@ void fsm_on_placed(struct fsm_ctx *t)
         return;
     give_slots(t);
     fsm_text(m->token_next, sizeof(m->token_next), t->ev->placed.token);
-    fsm_move(m, FSM_PLACING);
-    fsm_gen_moved(m);
+    FSM_MOVE(m, FSM_PLACING);
+    FSM_GEN_MOVED(m);
     if (m->probed) {
         form_generation(t);
         return;
@@ -331,8 +331,8 @@ void fsm_enter_running(struct fsm_ctx *t)
     struct fsm *m = t->m;
     CHECK(m->state == FSM_FORMING);
     CHECK(!fsm_ends(m));
-    fsm_move(m, FSM_RUNNING);
-    fsm_gen_moved(m);
+    FSM_MOVE(m, FSM_RUNNING);
+    FSM_GEN_MOVED(m);
     m->ran |= 1;
     m->dirty = true;
     m->progress_at = t->now;
@@ -349,7 +349,7 @@ void fsm_enter_running(struct fsm_ctx *t)
     fsm_emit_event(t, "running", "generation %u runs after %.1f s", m->generation,
                    (double)(t->now - m->started_at) / 1000.0);
     if (m->intent != FSM_INTENT_NONE) { /* the generation before failed before it had saved */
-        fsm_move(m, FSM_SAVING);
+        FSM_MOVE(m, FSM_SAVING);
         fsm_announce_from(t, m->replay_until, true);
         return;
     }

@@ -449,7 +449,7 @@ void fsm_watch(struct fsm_ctx *t, bool looks)
     if (m->state == FSM_RUNNING && m->config.time_limit_ms > 0 &&
         m->accounts.train_ms >= m->config.time_limit_ms && m->intent == FSM_INTENT_NONE) {
         m->intent = FSM_INTENT_FINISH;
-        fsm_move(m, FSM_SAVING);
+        FSM_MOVE(m, FSM_SAVING);
         fsm_announce(t, true);
     }
 }

@@ -79,7 +79,7 @@ static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum 
         if (m->intent == FSM_INTENT_NONE && m->state == FSM_RUNNING)
             fsm_announce(t, true);
         m->intent = intent;
-        fsm_move(m, FSM_SAVING);
+        FSM_MOVE(m, FSM_SAVING);
         m->dirty = true;
         return ST_OK;
     case FSM_PAUSED:
@@ -127,7 +127,7 @@ static enum status ask_resume(struct fsm_ctx *t)
     struct fsm *m = t->m;
     if (m->state != FSM_PAUSED && m->state != FSM_STOPPED)
         return ST_REFUSED;
-    fsm_move(m, FSM_QUEUED);
+    FSM_MOVE(m, FSM_QUEUED);
     m->ended_wall = 0;
     m->budget.failures = 0;
     m->budget.no_progress = 0;

@@ -174,9 +174,12 @@ static void by_waiting(const struct fsm *m, int64_t now, struct fsm_blocked *out
             : m->store_away                 ? "the store's refusal"
                                             : "the last try");
         add_time(out, "it tries");
-    } else if (m->state == FSM_QUEUED) {
-        out->by = FSM_BLOCK_SLOTS;
-    } else if (fsm_distrusts(m) || fsm_damage_pending((struct fsm *)m)) { /* which only looks */
+        return;
+    }
+    out->by = FSM_BLOCK_SLOTS;
+    if (m->state == FSM_QUEUED)
+        return;
+    if (fsm_distrusts(m) || fsm_damage_pending((struct fsm *)m)) { /* which only looks */
         by_checkpoint(m, now, out);
     } else if (fsm_awaits_word(m)) {
         by_word(m, now, out);
@@ -184,8 +187,6 @@ static void by_waiting(const struct fsm *m, int64_t now, struct fsm_blocked *out
         say(out, FSM_BLOCK_ROOM, now, 0,
             "workers that end, or that start, hold places of the %u workers that it needs at least",
             m->config.min);
-    } else {
-        out->by = FSM_BLOCK_SLOTS;
     }
 }
 
