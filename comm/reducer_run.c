@@ -263,9 +263,10 @@ enum status reducer_lane_done(struct reducer *reducer, size_t section)
     enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < reducer->extent_count; i++) {
         const struct reducer_extent *extent = &reducer->extents[i];
-        if (extent->section == section)
+        if (extent->section == section) {
             st = add_local(reducer, lane, extent->first, extent->first + extent->count,
                            reducer->compute);
+        }
     }
     reducer->lane[section]++;
     return st;

@@ -362,9 +362,10 @@ static bool are_sound_extents(const struct copy_seal *seal, const struct copy_he
         buffers[i].dtype = (enum ckpt_dtype)head->buffers[i].dtype;
         buffers[i].count = head->buffers[i].elements;
     }
-    for (uint32_t i = 0; i < share.count; i++)
+    for (uint32_t i = 0; i < share.count; i++) {
         share.extent[i] =
             (struct ckpt_extent){ extents[i].buffer, extents[i].first, extents[i].count };
+    }
     bool sound = ckpt_share_check(&state, &share) == ST_OK;
     for (uint32_t i = 0; sound && i < share.count; i++)
         sound = is_sound_extent(&extents[i], &buffers[extents[i].buffer], seal, head->data_offset);

@@ -238,9 +238,10 @@ static enum status gather_demands(struct rank *r, const struct session_ready *re
         return st;
     }
     r->peer_copy_bytes = 0;
-    for (uint32_t i = 0; i < size; i++)
+    for (uint32_t i = 0; i < size; i++) {
         r->peer_copy_bytes =
             all[i].word[0] > r->peer_copy_bytes ? (size_t)all[i].word[0] : r->peer_copy_bytes;
+    }
     for (uint32_t i = 0; i < size; i++) {
         out[i] = session_demand_of(ready);
         out[i].share_bytes = (size_t)all[i].word[0];

@@ -142,9 +142,10 @@ static enum status deal(struct restore *r, const struct replica_group *replica_g
     }
     for (uint32_t i = 0; st == ST_OK && i < held->count; i++) {
         const struct ckpt_extent *extent = &held->extent[i];
-        if (!replica_group_has(r->worker, extent->buffer))
+        if (!replica_group_has(r->worker, extent->buffer)) {
             st = ckpt_share_add(&r->view.state, extent->buffer, extent->first, extent->count,
                                 &r->own);
+        }
     }
     return st;
 }
