@@ -303,6 +303,7 @@ struct fsm {
     bool sweep_failed;    /* the store is asked again after the next commit */
     bool probed;          /* the store took a file */
     bool probing;
+    bool probe_failed;     /* the newest probe: retry_at is of the store */
     uint32_t damage_shard; /* damage_suspected: 1 + the only file that is disputed; 0: all are */
     uint32_t gone_count;   /* ranks below size that are gone */
     bool damage_waited;    /* the read that was asked for failed on the medium, here too */
@@ -317,7 +318,7 @@ struct fsm {
     int64_t probe_at;           /* of a rank stuck at the store: not before; 0: there is none */
     int64_t watched_at;         /* the rules of silence were looked at */
     int64_t grace_until;        /* nobody is judged lost before (restart of the coordinator) */
-    int64_t retry_at;           /* RECOVERING, PLACING: not before */
+    int64_t retry_at;           /* RECOVERING, QUEUED: not before */
     int64_t window_until;       /* 0: no fault is being weighed */
     struct fsm_fault candidate; /* the best cause so far */
     uint64_t replay_until;      /* finished steps that are being repeated */

@@ -5,11 +5,11 @@
  *     | a failure                 [fsm_end_or_park]  who is to blame is ended, the others park
  *     v
  *   RECOVERING, it parks          each worker is gone, or says that it has parked; who does
- *     |                           neither within FSM_PARK_MS is ended
+ *     |                           neither in time (park_ms) is ended
  *     v                           [close_generation]
  *   RECOVERING, it keeps workers  slots are looked for, for the seats of those that are gone; none
  *     |                           for FSM_KEEP_MS: the kept ones are ended, as others wait
- *     v                           [fsm_on_placed]
+ *     v                           [fsm_on_placed], then the store is asked, if it wasn't yet
  *   FORMING                       newcomers are started, the kept ones are told to regroup
  *
  * A kept worker has a process, a slot, its session of the generation that ended, and no part in any

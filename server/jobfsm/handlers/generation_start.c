@@ -197,7 +197,8 @@ void fsm_on_probed(struct fsm_ctx *t)
         m->probed = t->ev->answer.status == ST_OK; /* fsm_watch asked */
     if (m->state != FSM_PLACING)
         return;
-    if (t->ev->answer.status == ST_OK) {
+    m->probe_failed = t->ev->answer.status != ST_OK;
+    if (!m->probe_failed) {
         m->probed = true;
         m->store_away = false;
         if (t->ev->answer.mark != NULL && t->ev->answer.mark[0])

@@ -280,5 +280,7 @@ enum status fsm_ask(struct fsm_ctx *t)
     };
 #undef ASK
     CHECK(t->ev->kind >= FSM_EV_FIRST_ASK);
-    return asks[t->ev->kind - FSM_EV_FIRST_ASK](t);
+    const size_t at = t->ev->kind - FSM_EV_FIRST_ASK;
+    CHECK(at < sizeof(asks) / sizeof(asks[0]) && asks[at] != NULL);
+    return asks[at](t);
 }

@@ -168,11 +168,14 @@ static void by_word(const struct fsm *m, int64_t now, struct fsm_blocked *out)
 
 static void by_waiting(const struct fsm *m, int64_t now, struct fsm_blocked *out)
 {
+    if (now < m->retry_at && m->probe_failed) {
+        say(out, FSM_BLOCK_STORE, now, m->retry_at, "the checkpoint store takes no file");
+        add_time(out, "it is asked again");
+        return;
+    }
     if (now < m->retry_at) {
         say(out, FSM_BLOCK_BACKOFF, now, m->retry_at, "it waits before it tries again, after %s",
-            m->cause.kind != FSM_FAULT_NONE ? fsm_fault_name(m->cause.kind)
-            : m->store_away                 ? "the store's refusal"
-                                            : "the last try");
+            m->cause.kind != FSM_FAULT_NONE ? fsm_fault_name(m->cause.kind) : "the last try");
         add_time(out, "it tries");
         return;
     }

@@ -87,6 +87,7 @@ static const struct json_field fields[] = {
     MEMBER(sweep_failed, BOOLEAN),
     MEMBER(probed, BOOLEAN),
     MEMBER(probing, BOOLEAN),
+    MEMBER(probe_failed, BOOLEAN),
     MEMBER(damage_shard, U32),
     MEMBER(gone_count, U32),
     MEMBER(damage_waited, BOOLEAN),

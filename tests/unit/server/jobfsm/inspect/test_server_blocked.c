@@ -31,7 +31,7 @@ static void a_job_that_waits_for_slots_and_the_store(void **state)
     bench_is_state(b, "PLACING");
     is_blocked(b, FSM_BLOCK_STORE, "asked whether it takes a file");
     bench_probe(b, ST_IO);
-    is_blocked(b, FSM_BLOCK_BACKOFF, "tries in 5.0 s");
+    is_blocked(b, FSM_BLOCK_STORE, "takes no file; it is asked again in 5.0 s");
     b->now += 5000;
     is_blocked(b, FSM_BLOCK_SLOTS, "");
 }
