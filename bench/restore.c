@@ -43,13 +43,13 @@ struct options {
 };
 
 /* The state that all processes share. */
-static struct round_name {
+static struct measurement {
     pthread_barrier_t barrier;
     atomic_int_fast64_t free_at_ns; /* when the store has sent what it was asked for */
     atomic_uint_fast64_t read_bytes;
     double store; /* MB/s; 0: no limit */
     double seconds;
-} * round_name;
+} * measurement;
 
 static struct bench_state state;
 static char checkpoint[512];
@@ -63,15 +63,15 @@ static enum status slow_pread(void *self, int fd, void *data, size_t size, uint6
     const enum status st = io_system()->pread(self, fd, data, size, at, out_size);
     if (st != ST_OK)
         return st;
-    round_name->read_bytes += *out_size;
-    if (round_name->store == 0)
+    measurement->read_bytes += *out_size;
+    if (measurement->store == 0)
         return ST_OK;
-    const int64_t takes = (int64_t)((double)*out_size / round_name->store * 1e3);
+    const int64_t takes = (int64_t)((double)*out_size / measurement->store * 1e3);
     const int64_t now = clock_mono_ns();
-    int64_t before = round_name->free_at_ns, until = 0;
+    int64_t before = measurement->free_at_ns, until = 0;
     do
         until = (before > now ? before : now) + takes;
-    while (!atomic_compare_exchange_weak(&round_name->free_at_ns, &before, until));
+    while (!atomic_compare_exchange_weak(&measurement->free_at_ns, &before, until));
     const struct timespec pause = { (time_t)((until - now) / NS), (until - now) % NS };
     (void)nanosleep(&pause, NULL);
     return ST_OK;
@@ -151,7 +151,7 @@ static void run_rank(const struct options *o, struct shared_rendezvous *shared, 
         (void)madvise(out[i], bytes, MADV_HUGEPAGE); /* as a worker's buffers have them */
     }
     CHECK(gloo_open_rank(shared, (int)rank, (int)o->ranks, 60000, &comm) == ST_OK);
-    (void)pthread_barrier_wait(&round_name->barrier);
+    (void)pthread_barrier_wait(&measurement->barrier);
     const int64_t begin_ns = clock_mono_ns();
     CHECK(ckpt_open(&io, checkpoint, NULL, NULL, &reader) == ST_OK);
     if (parts) {
@@ -160,9 +160,9 @@ static void run_rank(const struct options *o, struct shared_rendezvous *shared, 
         const struct ckpt_read_options read = { .threads = o->threads };
         CHECK(ckpt_read_state(reader, out, &read) == ST_OK);
     }
-    (void)pthread_barrier_wait(&round_name->barrier);
+    (void)pthread_barrier_wait(&measurement->barrier);
     if (rank == 0)
-        round_name->seconds = (double)(clock_mono_ns() - begin_ns) / 1e9;
+        measurement->seconds = (double)(clock_mono_ns() - begin_ns) / 1e9;
     for (int i = 0; i < 3; i++)
         CHECK(memcmp(out[i], state.data[i], bytes) == 0);
     ckpt_close(reader);
@@ -177,8 +177,8 @@ struct figure {
 static struct figure measure(const struct options *o, bool parts)
 {
     struct shared_rendezvous *shared = shared_rendezvous_new();
-    round_name->free_at_ns = 0;
-    round_name->read_bytes = 0;
+    measurement->free_at_ns = 0;
+    measurement->read_bytes = 0;
     for (uint32_t r = 0; r < o->ranks; r++) {
         const pid_t child = fork();
         CHECK(child >= 0);
@@ -190,8 +190,8 @@ static struct figure measure(const struct options *o, bool parts)
         CHECK(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     shared_rendezvous_free(shared);
-    return (struct figure){ round_name->seconds,
-                            (double)round_name->read_bytes / (double)file_bytes };
+    return (struct figure){ measurement->seconds,
+                            (double)measurement->read_bytes / (double)file_bytes };
 }
 
 /* ---- all of it ---- */
@@ -212,7 +212,7 @@ static void run_store(const struct options *o, double store)
 {
     double all[ROUNDS_MAX], parts[ROUNDS_MAX], ratios[ROUNDS_MAX];
     struct figure a = { 0 }, p = { 0 };
-    round_name->store = store;
+    measurement->store = store;
     for (uint32_t i = 0; i < o->rounds; i++) {
         a = measure(o, false);
         p = measure(o, true);
@@ -284,17 +284,17 @@ int main(int argc, char **argv)
     (void)snprintf(folder, sizeof(folder), "%s/cairn-restore-XXXXXX", o.dir);
     CHECK(mkdtemp(folder) != NULL);
     (void)snprintf(checkpoint, sizeof(checkpoint), "%s/checkpoint", folder);
-    round_name =
-        mmap(NULL, sizeof(*round_name), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(round_name != MAP_FAILED);
+    measurement =
+        mmap(NULL, sizeof(*measurement), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(measurement != MAP_FAILED);
     pthread_barrierattr_t shared;
     CHECK(pthread_barrierattr_init(&shared) == 0);
     CHECK(pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED) == 0);
-    CHECK(pthread_barrier_init(&round_name->barrier, &shared, o.ranks) == 0);
+    CHECK(pthread_barrier_init(&measurement->barrier, &shared, o.ranks) == 0);
     const char *wrong = bench_state_make(&state, NULL, o.megabytes * 1000000 / 12);
     CHECK(wrong == NULL);
     save(&o);
-    round_name->store = 0;
+    measurement->store = 0;
     struct ckpt_reader *reader = NULL;
     CHECK(ckpt_open(io_system(), checkpoint, NULL, NULL, &reader) == ST_OK);
     const struct ckpt_manifest *manifest = ckpt_reader_manifest(reader);

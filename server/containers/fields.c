@@ -109,3 +109,8 @@ bool fields_decode(const json_t *in, void *object, const struct json_field *fiel
     }
     return true;
 }
+
+bool fields_put(json_t *to, const char *name, json_t *value)
+{
+    return value != NULL && json_object_set_new(to, name, value) == 0;
+}

@@ -31,6 +31,9 @@ struct json_field {
 /* Returns an object of these members, owned by the caller; NULL: no memory. Bytes of a text that
  * are not UTF-8 become '?'. A real that isn't finite becomes null. */
 json_t *fields_encode(const void *object, const struct json_field *fields, size_t count);
+/* Sets a member of an object, and takes `value` over. false: no memory; a NULL value counts as
+ * that. */
+bool fields_put(json_t *to, const char *name, json_t *value);
 /* Sets the members that `in` has. false: it is no object, or a member has another type, or is too
  * long; then some are set. */
 bool fields_decode(const json_t *in, void *object, const struct json_field *fields, size_t count);

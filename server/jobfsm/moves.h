@@ -61,7 +61,7 @@
 
 /* No generation trains, and one is to form. */
 #define FSM_GEN_BETWEEN(B) (B(GONE) | B(SPARES) | B(KEPT))
-/* It ends: fsm_ends. */
+/* The generation ends: fsm_ends. */
 #define FSM_GEN_LEAVES(B) (B(LEAVING) | B(PARKING) | B(PARKING_LATE) | B(ENDING))
 /* There are processes, or may be: fsm_alive. */
 #define FSM_GEN_ALIVE(B) (FSM_GEN_LEAVES(B) | B(SPARES) | B(KEPT) | B(FORMING) | B(TRAINING))

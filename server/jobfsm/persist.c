@@ -180,6 +180,11 @@ struct list {
     size_t count;
 };
 
+json_t *fsm_encode_fault(const struct fsm_fault *fault)
+{
+    return fields_encode(fault, fault_fields, COUNT(fault_fields));
+}
+
 static const struct list lists[] = {
     { "cause", offsetof(struct fsm, cause), sizeof(struct fsm_fault), 1, 0, fault_fields,
       COUNT(fault_fields) },

@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include <jansson.h>
+
 #include "common/buf.h"
 #include "server/jobfsm/jobfsm.h"
 
@@ -18,6 +20,8 @@ size_t fsm_encoded_ranks(const char *text);
  * m is half read */
 MUST_CHECK enum status fsm_decode(struct fsm *m, const char *text);
 
+/* Returns a fault as the journal has it, owned by the caller; NULL: no memory. */
+json_t *fsm_encode_fault(const struct fsm_fault *fault);
 /* Encode and decode one recovery, which is in its generation's row, too. Errors: ST_NO_MEMORY,
  * ST_FULL; ST_CORRUPT */
 MUST_CHECK enum status fsm_encode_recovery(const struct recovery *r, struct buf *out);

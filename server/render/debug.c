@@ -39,11 +39,6 @@ static const struct json_field job_fields[] = {
     MEMBER(behind, I64),
 };
 
-static bool put(json_t *to, const char *name, json_t *value)
-{
-    return value != NULL && json_object_set_new(to, name, value) == 0;
-}
-
 /* Times are in milliseconds from now, as in fsm_dump. */
 static json_t *dump_job(const struct coord *coord, const struct coord_job *job, int64_t now)
 {
@@ -52,13 +47,13 @@ static json_t *dump_job(const struct coord *coord, const struct coord_job *job, 
     coord_blocked(coord, job, &blocked);
     coord_reason(coord, job, &reason);
     json_t *out = fields_encode(job, job_fields, COUNT(job_fields));
-    const bool ok = out != NULL &&
-                    put(out, "blocked_by", json_string(fsm_block_name(blocked.by))) &&
-                    put(out, "blocked", json_string(blocked.text)) &&
-                    put(out, "reason", json_string(reason.text)) &&
-                    put(out, "ticked_at", json_integer(job->ticked_at - now)) &&
-                    put(out, "recovers_at",
-                        job->recovers_at == 0 ? json_null() : json_integer(job->recovers_at - now));
+    const bool ok =
+        out != NULL && fields_put(out, "blocked_by", json_string(fsm_block_name(blocked.by))) &&
+        fields_put(out, "blocked", json_string(blocked.text)) &&
+        fields_put(out, "reason", json_string(reason.text)) &&
+        fields_put(out, "ticked_at", json_integer(job->ticked_at - now)) &&
+        fields_put(out, "recovers_at",
+                   job->recovers_at == 0 ? json_null() : json_integer(job->recovers_at - now));
     if (!ok)
         json_decref(out);
     return ok ? out : NULL;
@@ -69,8 +64,8 @@ char *render_debug(const struct coord *coord, const struct coord_job *job)
     const int64_t now = clock_mono_ms(coord_options(coord)->clock);
     json_t *out = json_object();
     char *text = NULL;
-    if (out != NULL && put(out, "job", dump_job(coord, job, now)) &&
-        put(out, "machine", fsm_dump(&job->m, now)))
+    if (out != NULL && fields_put(out, "job", dump_job(coord, job, now)) &&
+        fields_put(out, "machine", fsm_dump(&job->m, now)))
         text = json_dumps(out, JSON_COMPACT);
     json_decref(out);
     return text;

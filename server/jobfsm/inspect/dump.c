@@ -107,14 +107,6 @@ static const struct json_field fields[] = {
     MEMBER(config.hang_ms, I64),
 };
 
-static const struct json_field fault_fields[] = {
-    FIELD(fsm_fault, kind, ENUM),       FIELD(fsm_fault, rank, U32),
-    FIELD(fsm_fault, step, U64),        FIELD(fsm_fault, outside, BOOLEAN),
-    FIELD(fsm_fault, phase, TEXT),      FIELD(fsm_fault, message, TEXT),
-    FIELD(fsm_fault, of_node, BOOLEAN), FIELD(fsm_fault, shard, U32),
-    FIELD(fsm_fault, waits, BOOLEAN),   FIELD(fsm_fault, good_step, U64),
-};
-
 static const struct json_field rank_fields[] = {
     FIELD(fsm_rank, node, TEXT),
     FIELD(fsm_rank, slot, U32),
@@ -202,12 +194,6 @@ static const struct json_field copy_fields[] = {
 
 /* ---- parts ---- */
 
-/* Sets a member, and takes `value` over. false: no memory; a NULL value counts as that. */
-static bool put(json_t *to, const char *name, json_t *value)
-{
-    return value != NULL && json_object_set_new(to, name, value) == 0;
-}
-
 static bool add(json_t *to, json_t *value)
 {
     return value != NULL && json_array_append_new(to, value) == 0;
@@ -221,7 +207,7 @@ static bool put_moments(json_t *to, const void *object, const struct moment *lis
     for (size_t i = 0; ok && i < count; i++) {
         int64_t at;
         memcpy(&at, (const char *)object + list[i].offset, sizeof(at));
-        ok = at == 0 || put(to, list[i].name, json_integer(at - now));
+        ok = at == 0 || fields_put(to, list[i].name, json_integer(at - now));
     }
     return ok;
 }
@@ -232,7 +218,7 @@ static json_t *dump_rank(const struct fsm *m, uint32_t index, int64_t now)
     json_t *out = fields_encode(rank, rank_fields, COUNT(rank_fields));
     json_t *flags = json_array();
     bool ok = out != NULL && flags != NULL &&
-              put(out, "worker", json_string(fsm_worker_name(fsm_worker(rank)))) &&
+              fields_put(out, "worker", json_string(fsm_worker_name(fsm_worker(rank)))) &&
               put_moments(out, rank, rank_moments, COUNT(rank_moments), now);
     for (int i = 0; ok && i < FSM_SAVES_MAX; i++)
         ok = add(flags, json_integer(rank->save_flags[i]));
@@ -247,9 +233,9 @@ static json_t *dump_save(const struct fsm_save *save, int64_t now)
 {
     json_t *out = fields_encode(save, save_fields, COUNT(save_fields));
     const bool ok =
-        out != NULL && put(out, "state", json_string(fsm_save_state_name(save->state))) &&
-        put(out, "since", json_integer(save->since - now)) &&
-        (save->retry_at == 0 || put(out, "retry_at", json_integer(save->retry_at - now)));
+        out != NULL && fields_put(out, "state", json_string(fsm_save_state_name(save->state))) &&
+        fields_put(out, "since", json_integer(save->since - now)) &&
+        (save->retry_at == 0 || fields_put(out, "retry_at", json_integer(save->retry_at - now)));
     if (!ok)
         json_decref(out);
     return ok ? out : NULL;
@@ -273,7 +259,7 @@ static json_t *dump_lost(const struct fsm *m)
     json_t *out = json_object();
     bool ok = out != NULL;
     for (int i = 0; ok && i < FSM_LOST_COUNT; i++) {
-        ok = put(out, fsm_lost_name((enum fsm_lost)i), json_integer(m->accounts.lost_ms[i]));
+        ok = fields_put(out, fsm_lost_name((enum fsm_lost)i), json_integer(m->accounts.lost_ms[i]));
     }
     if (!ok)
         json_decref(out);
@@ -300,8 +286,8 @@ static bool put_blocked(json_t *to, const struct fsm *m, int64_t now)
 {
     struct fsm_blocked blocked;
     fsm_blocked(m, now, &blocked);
-    return put(to, "blocked_by", json_string(fsm_block_name(blocked.by))) &&
-           put(to, "blocked", json_string(blocked.text));
+    return fields_put(to, "blocked_by", json_string(fsm_block_name(blocked.by))) &&
+           fields_put(to, "blocked", json_string(blocked.text));
 }
 
 static json_t *dump_now(const struct fsm *m, int64_t now)
@@ -309,14 +295,15 @@ static json_t *dump_now(const struct fsm *m, int64_t now)
     json_t *out = fields_encode(m, fields, COUNT(fields));
     const bool ok =
         out != NULL && put_moments(out, m, moments, COUNT(moments), now) &&
-        put(out, "gen", json_string(fsm_gen_name(fsm_gen(m)))) && put_blocked(out, m, now) &&
-        put(out, "deadline",
-            fsm_deadline(m) == INT64_MAX ? json_null() : json_integer(fsm_deadline(m) - now)) &&
-        put(out, "candidate", fields_encode(&m->candidate, fault_fields, COUNT(fault_fields))) &&
-        put(out, "lost_ms", dump_lost(m)) &&
-        put(out, "copies",
-            dump_list(m->copies, sizeof(*m->copies), m->copy_count, copy_fields,
-                      COUNT(copy_fields)));
+        fields_put(out, "gen", json_string(fsm_gen_name(fsm_gen(m)))) && put_blocked(out, m, now) &&
+        fields_put(out, "deadline",
+                   fsm_deadline(m) == INT64_MAX ? json_null()
+                                                : json_integer(fsm_deadline(m) - now)) &&
+        fields_put(out, "candidate", fsm_encode_fault(&m->candidate)) &&
+        fields_put(out, "lost_ms", dump_lost(m)) &&
+        fields_put(out, "copies",
+                   dump_list(m->copies, sizeof(*m->copies), m->copy_count, copy_fields,
+                             COUNT(copy_fields)));
     if (!ok)
         json_decref(out);
     return ok ? out : NULL;
@@ -325,18 +312,20 @@ static json_t *dump_now(const struct fsm *m, int64_t now)
 json_t *fsm_dump(const struct fsm *m, int64_t now)
 {
     json_t *out = json_object(), *ranks = json_array(), *saves = json_array();
-    bool ok = out != NULL && ranks != NULL && saves != NULL && put(out, "id", json_string(m->id)) &&
-              put(out, "state", json_string(fsm_state_name(m->state))) &&
-              put(out, "journalled", dump_journalled(m)) && put(out, "now", dump_now(m, now));
+    bool ok = out != NULL && ranks != NULL && saves != NULL &&
+              fields_put(out, "id", json_string(m->id)) &&
+              fields_put(out, "state", json_string(fsm_state_name(m->state))) &&
+              fields_put(out, "journalled", dump_journalled(m)) &&
+              fields_put(out, "now", dump_now(m, now));
     for (uint32_t i = 0; ok && i < m->count; i++)
         ok = add(ranks, dump_rank(m, i, now));
     for (int i = 0; ok && i < FSM_SAVES_MAX; i++)
         ok = add(saves, dump_save(&m->saves[i], now));
     ok = ok && json_object_set(out, "ranks", ranks) == 0 &&
          json_object_set(out, "saves", saves) == 0 &&
-         put(out, "checkpoints",
-             dump_list(m->catalog, sizeof(*m->catalog), m->catalog_count, ckpt_fields,
-                       COUNT(ckpt_fields)));
+         fields_put(out, "checkpoints",
+                    dump_list(m->catalog, sizeof(*m->catalog), m->catalog_count, ckpt_fields,
+                              COUNT(ckpt_fields)));
     json_decref(ranks);
     json_decref(saves);
     if (!ok)

@@ -291,7 +291,7 @@ static void settings_of_others_than_nccl_are_refused(void **state)
 
 /* ---- peers that die, hang, or are told to stop ---- */
 
-struct round_name {
+struct exchange_round {
     struct nccl_rank *ranks;
     atomic_int waiting, over;
 };
@@ -299,19 +299,19 @@ struct round_name {
 /* Rank 1 never answers; the others' work hangs on their streams. */
 static enum status hung_body(struct nccl_rank *r)
 {
-    struct round_name *round_name = r->arg;
+    struct exchange_round *exchange_round = r->arg;
     struct comm_segment segments[NCCL_RANKS_MAX];
     for (int p = 0; p < r->size; p++)
         segments[p] = (struct comm_segment){ device_new(r, 4096), 4096 };
     enum status st = ST_OK;
     if (r->rank == 1) {
-        while (atomic_load(&round_name->over) < r->size - 1)
+        while (atomic_load(&exchange_round->over) < r->size - 1)
             (void)sched_yield();
         comm_nccl()->abort(r->comm); /* its generation is over, too */
         return comm_nccl()->wait(r->comm, NCCL_LONG_MS);
     }
     st = comm_nccl()->all_to_all_v(r->comm, segments, segments, NCCL_LONG_MS);
-    (void)atomic_fetch_add(&round_name->waiting, 1);
+    (void)atomic_fetch_add(&exchange_round->waiting, 1);
     if (st == ST_OK)
         st = comm_nccl()->wait(r->comm, r->timeout_ms == NCCL_LONG_MS ? NCCL_LONG_MS : 100);
     const bool same = comm_nccl()->wait(r->comm, NCCL_LONG_MS) == st &&
@@ -319,7 +319,7 @@ static enum status hung_body(struct nccl_rank *r)
     const bool explained = strlen(comm_nccl()->why(r->comm)) > 0;
     /* Nothing hangs on the stream any more. */
     const bool drained = r->table->stream_sync(r->backend, r->stream) == ST_OK;
-    (void)atomic_fetch_add(&round_name->over, 1);
+    (void)atomic_fetch_add(&exchange_round->over, 1);
     return same && explained && drained ? st : ST_CORRUPT;
 }
 
@@ -327,8 +327,8 @@ static void a_peer_that_hangs_is_given_up_at_the_deadline(void **state)
 {
     (void)state;
     struct nccl_rank ranks[NCCL_RANKS_MAX];
-    struct round_name round_name = { .ranks = ranks };
-    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS - 1, hung_body, &round_name);
+    struct exchange_round exchange_round = { .ranks = ranks };
+    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS - 1, hung_body, &exchange_round);
     assert_int_equal(ranks[0].st, ST_PEER);
     assert_int_equal(ranks[2].st, ST_PEER);
     assert_int_equal(ranks[1].st, ST_STALE);
@@ -337,12 +337,12 @@ static void a_peer_that_hangs_is_given_up_at_the_deadline(void **state)
 
 static void *abort_when_waiting(void *arg)
 {
-    struct round_name *round_name = arg;
-    while (atomic_load(&round_name->waiting) < 2)
+    struct exchange_round *exchange_round = arg;
+    while (atomic_load(&exchange_round->waiting) < 2)
         (void)sched_yield();
-    comm_nccl()->abort(round_name->ranks[0].comm);
-    comm_nccl()->abort(round_name->ranks[0].comm);
-    comm_nccl()->abort(round_name->ranks[2].comm);
+    comm_nccl()->abort(exchange_round->ranks[0].comm);
+    comm_nccl()->abort(exchange_round->ranks[0].comm);
+    comm_nccl()->abort(exchange_round->ranks[2].comm);
     return NULL;
 }
 
@@ -350,10 +350,10 @@ static void abort_frees_whoever_waits_for_a_hung_peer(void **state)
 {
     (void)state;
     struct nccl_rank ranks[NCCL_RANKS_MAX];
-    struct round_name round_name = { .ranks = ranks };
+    struct exchange_round exchange_round = { .ranks = ranks };
     pthread_t other;
-    assert_int_equal(pthread_create(&other, NULL, abort_when_waiting, &round_name), 0);
-    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS, hung_body, &round_name);
+    assert_int_equal(pthread_create(&other, NULL, abort_when_waiting, &exchange_round), 0);
+    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS, hung_body, &exchange_round);
     assert_int_equal(pthread_join(other, NULL), 0);
     for (int r = 0; r < 3; r++)
         assert_int_equal(ranks[r].st, ST_STALE);
@@ -362,8 +362,8 @@ static void abort_frees_whoever_waits_for_a_hung_peer(void **state)
 
 static void *lose_when_waiting(void *arg)
 {
-    struct round_name *round_name = arg;
-    while (atomic_load(&round_name->waiting) < 2)
+    struct exchange_round *exchange_round = arg;
+    while (atomic_load(&exchange_round->waiting) < 2)
         (void)sched_yield();
     fake_nccl_lose(1);
     return NULL;
@@ -373,10 +373,10 @@ static void a_peer_that_dies_ends_the_wait_of_all(void **state)
 {
     (void)state;
     struct nccl_rank ranks[NCCL_RANKS_MAX];
-    struct round_name round_name = { .ranks = ranks };
+    struct exchange_round exchange_round = { .ranks = ranks };
     pthread_t other;
-    assert_int_equal(pthread_create(&other, NULL, lose_when_waiting, &round_name), 0);
-    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS, hung_body, &round_name);
+    assert_int_equal(pthread_create(&other, NULL, lose_when_waiting, &exchange_round), 0);
+    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS, hung_body, &exchange_round);
     assert_int_equal(pthread_join(other, NULL), 0);
     assert_int_equal(ranks[0].st, ST_PEER);
     assert_int_equal(ranks[2].st, ST_PEER);
@@ -395,9 +395,9 @@ static void a_new_generation_forms_after_an_abort(void **state)
 /* Rank 1 closes only after the other has given up on it. */
 static enum status farewell_body(struct nccl_rank *r)
 {
-    struct round_name *round_name = r->arg;
+    struct exchange_round *exchange_round = r->arg;
     if (r->rank == 1) {
-        while (atomic_load(&round_name->over) == 0)
+        while (atomic_load(&exchange_round->over) == 0)
             (void)sched_yield();
     }
     return ST_OK;
@@ -405,9 +405,9 @@ static enum status farewell_body(struct nccl_rank *r)
 
 static void *close_alone(void *arg)
 {
-    struct round_name *round_name = arg;
-    (void)nccl_run_rank(&round_name->ranks[0]);
-    atomic_store(&round_name->over, 1);
+    struct exchange_round *exchange_round = arg;
+    (void)nccl_run_rank(&exchange_round->ranks[0]);
+    atomic_store(&exchange_round->over, 1);
     return NULL;
 }
 
@@ -416,18 +416,18 @@ static void closing_waits_only_so_long_for_the_others(void **state)
     (void)state;
     struct shared_rendezvous *shared = shared_rendezvous_new();
     struct nccl_rank ranks[2];
-    struct round_name round_name = { .ranks = ranks };
+    struct exchange_round exchange_round = { .ranks = ranks };
     for (int r = 0; r < 2; r++) {
         ranks[r] = (struct nccl_rank){ .rendezvous = shared_rendezvous_of(shared, r),
                                        .rank = r,
                                        .size = 2,
                                        .timeout_ms = NCCL_LONG_MS,
                                        .body = farewell_body,
-                                       .arg = &round_name };
+                                       .arg = &exchange_round };
     }
     const struct fake_nccl_counts before = fake_nccl_counts();
     pthread_t first;
-    assert_int_equal(pthread_create(&first, NULL, close_alone, &round_name), 0);
+    assert_int_equal(pthread_create(&first, NULL, close_alone, &exchange_round), 0);
     (void)nccl_run_rank(&ranks[1]);
     assert_int_equal(pthread_join(first, NULL), 0);
     const struct fake_nccl_counts after = fake_nccl_counts();

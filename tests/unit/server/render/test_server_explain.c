@@ -208,7 +208,7 @@ static void a_row_that_ends_before_it_begins_lasted_no_time(void **state)
     cairn__v1__explain_job_reply__free_unpacked(out, NULL);
 }
 
-/* Of such a job a thread tells that has no coordinator. */
+/* The thread that tells of such a job has no coordinator. */
 static void a_job_that_ended_long_ago_waits_for_nothing(void **state)
 {
     struct coord_world *w = *state;
