@@ -357,3 +357,13 @@ struct coord_job *coord_submit_one(struct coord_world *w, const char *name)
     coord_pass(w, 1);
     return job;
 }
+
+void coord_is_blocked(struct coord_world *w, const struct coord_job *job, enum fsm_block by,
+                      const char *part)
+{
+    struct fsm_blocked blocked;
+    coord_blocked(w->coord, job, &blocked);
+    if (blocked.by != by || strstr(blocked.text, part) == NULL)
+        fail_msg("%s: \"%s\", not %s: \"%s\"", fsm_block_name(blocked.by), blocked.text,
+                 fsm_block_name(by), part);
+}

@@ -88,3 +88,6 @@ enum status coord_submit_text(struct coord_world *w, const char *text, struct co
                               struct reason *reason);
 /* Submits a job of two workers: FORMING if an agent is there, else QUEUED. */
 struct coord_job *coord_submit_one(struct coord_world *w, const char *name);
+/* Asserts what blocks the job now, and a part of the text. */
+void coord_is_blocked(struct coord_world *w, const struct coord_job *job, enum fsm_block by,
+                      const char *part);

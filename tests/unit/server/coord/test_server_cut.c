@@ -168,6 +168,24 @@ static void a_job_that_waits_for_a_path_holds_nobody_back(void **state)
     leave(&f);
 }
 
+/* Its workers die while their path is under test: it gets no slots until that is decided. */
+static void a_job_that_ended_waits_for_the_word_about_its_path(void **state)
+{
+    struct fleet f = { .w = *state, .count = 2 };
+    join(&f);
+    pass(&f, 3500);
+    assert_int_equal(f.agent[0].sent[ORDER_PROBE], 1);
+    const size_t first = strcmp(f.job->m.ranks[0].node, "a") == 0 ? 0 : 1;
+    far_say_killed(f.w, &f.agent[first], f.job->id, 1, 0);
+    far_say_killed(f.w, &f.agent[1 - first], f.job->id, 1, 1);
+    coord_is_blocked(f.w, f.job, FSM_BLOCK_PATH, "the network path between node a and node b");
+    answer_both(&f, true);
+    pass(&f, 500);
+    assert_int_equal(f.job->m.generation, 2);
+    coord_is_blocked(f.w, f.job, FSM_BLOCK_FORMING, "0 of 2 workers are ready");
+    leave(&f);
+}
+
 static void paths_that_work_change_nothing(void **state)
 {
     struct fleet f = { .w = *state, .count = 3 };
@@ -272,6 +290,7 @@ int main(void)
         CASE(without_another_node_it_waits_until_the_path_works),
         CASE(a_job_that_waits_for_a_path_holds_nobody_back),
         CASE(a_job_that_may_have_fewer_workers_has_those_that_reach_each_other),
+        CASE(a_job_that_ended_waits_for_the_word_about_its_path),
         CASE(paths_that_work_change_nothing),
         CASE(an_agent_that_gives_no_answer_proves_nothing),
         CASE(a_check_asks_the_agents_of_each_pair),

@@ -126,6 +126,7 @@ static void a_job_that_no_longer_parses_is_kept_as_it_is(void **state)
     struct coord_job *job = load_changed(w, "name: a\nnonsense: 1\n", NULL, &row);
     assert_non_null(strstr(job->unreadable, "its job file: j-"));
     assert_string_equal(job->name, "a");
+    coord_is_blocked(w, job, FSM_BLOCK_UNREADABLE, "its job file: j-");
     join_with_trainer(w, &agent, job->id);
     say_exit(w, &agent, job->id);
     coord_pass(w, 60000);

@@ -58,6 +58,8 @@ static void who_waits_behind_another_is_told_so_and_nothing_of_it_is_journalled(
     struct coord_job *jobs[QUEUED];
     submit_many(w, &agent, jobs);
     reason_is(w, jobs[2], "needs 2 slots, 0 of 4 are free");
+    coord_is_blocked(w, jobs[2], FSM_BLOCK_SLOTS, "0 of 4 are free");
+    coord_is_blocked(w, jobs[3], FSM_BLOCK_QUEUE, "waits behind job2");
     for (int i = 3; i < QUEUED; i++)
         waits_behind(w, jobs[i], jobs[2]);
     struct search search = { .text = "waits behind" };
@@ -146,10 +148,24 @@ static void slots_are_free_again_once_their_job_is_over(void **state)
     far_close_agent(w, &agent);
 }
 
+/* A coordinator that goes down places nobody any more. */
+static void who_waits_while_the_coordinator_goes_down_is_told_so(void **state)
+{
+    struct coord_world *w = *state;
+    struct coord_job *job = coord_submit_one(w, "a");
+    coord_is_blocked(w, job, FSM_BLOCK_SLOTS, "needs 2 slots");
+    coord_drain(w->coord, true, 1000, NULL);
+    coord_end_group(w);
+    coord_is_blocked(w, job, FSM_BLOCK_DRAINING, "the coordinator is going down");
+    coord_drain_end(w->coord);
+    coord_is_blocked(w, job, FSM_BLOCK_SLOTS, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, coord_setup, coord_teardown)
+        TEST(who_waits_while_the_coordinator_goes_down_is_told_so),
         TEST(who_waits_behind_another_is_told_so_and_nothing_of_it_is_journalled),
         TEST(those_behind_hear_of_another_head),
         TEST(nothing_that_a_running_job_does_touches_the_queue),

@@ -127,6 +127,21 @@ static void parked_workers_wait_for_a_slot_or_for_a_word(void **state)
     is_blocked(b, FSM_BLOCK_SLOTS, "");
 }
 
+/* Fewer workers are wanted, and after a restart nobody knows yet who of them has the state. */
+static void a_restart_waits_for_parked_workers_to_say_what_they_have(void **state)
+{
+    struct bench *b = *state;
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
+    bench_say_parked(b, 0);
+    bench_say_parked(b, 2);
+    bench_say_parked(b, 3);
+    b->m.config.min = 2;
+    bench_restart(b, 1000);
+    b->m.config.ranks = 2;
+    is_blocked(b, FSM_BLOCK_STATE, "rank 0 on node");
+    is_blocked(b, FSM_BLOCK_STATE, "has not said again which state it has");
+}
+
 static void a_job_at_rest_waits_for_nothing(void **state)
 {
     struct bench *b = *state;
@@ -242,6 +257,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_checkpoint_that_is_damaged_is_read_first,
                                         bench_setup_saved, bench_teardown),
         cmocka_unit_test_setup_teardown(parked_workers_wait_for_a_slot_or_for_a_word,
+                                        bench_setup_park, bench_teardown),
+        cmocka_unit_test_setup_teardown(a_restart_waits_for_parked_workers_to_say_what_they_have,
                                         bench_setup_park, bench_teardown),
         cmocka_unit_test_setup_teardown(a_job_at_rest_waits_for_nothing, bench_setup_running,
                                         bench_teardown),
