@@ -246,9 +246,9 @@ MUST_CHECK enum status ckpt_shard_write(const struct io *io, const char *dir,
 
 /* ---- the coordinator's side: checkpoint/store/commit.c opens with the protocol's states ---- */
 
-/* retry: which try of the save it is, 0: the first (checkpoint/format/names.h). */
+/* try_number: which try of the save it is, 0: the first (checkpoint/format/names.h). */
 MUST_CHECK enum status ckpt_folder_path(const char *store, const char *job, uint64_t step,
-                                        uint64_t generation, uint32_t retry, char *out,
+                                        uint64_t generation, uint32_t try_number, char *out,
                                         size_t capacity);
 /* Makes the folder and its parents, each durable in its parent. A leftover folder of the same name
  * without a manifest is emptied first. ST_EXISTS: it holds a manifest. */
@@ -320,7 +320,7 @@ struct ckpt_entry {
     char dir[LIMIT_PATH];
     uint64_t step, generation;
     struct ckpt_parent parent;
-    uint32_t retry;
+    uint32_t try_number;
     bool committed; /* has a readable manifest of this job, step and generation; not bad-… */
     bool damaged;   /* has a manifest that isn't one */
     /* Outcome of reading the manifest: ST_OK; damage; ST_NOT_FOUND: there is none; others: it

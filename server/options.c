@@ -41,7 +41,7 @@ static const char usage[] =
     "  --recover              make a journal that is lost or damaged anew from the checkpoints in "
     "all\n"
     "                         STOREs of its jobs (folders, s3://BUCKET/PREFIX), and end:\n"
-    "                         docs/recover.md\n"
+    "                         docs/lost-journal.md\n"
     "  --state DIR            with --recover: instead of CAIRN_HOME/state\n";
 
 /* Beyond this machine there is no plaintext. -1: it will do. */

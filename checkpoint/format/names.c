@@ -165,15 +165,15 @@ bool ckpt_used_generation_parse(const char *name, uint64_t *generation)
 }
 
 /* ".t" and a number without leading zeros, if that comes next; false: it is malformed. */
-static bool take_retry(const char **at, uint32_t *out)
+static bool take_try(const char **at, uint32_t *out)
 {
-    uint64_t retry = 0;
+    uint64_t try_number = 0;
     if (strncmp(*at, ".t", 2) != 0)
         return true;
     *at += 2;
-    if (**at == '0' || !take_number(at, &retry) || retry > UINT32_MAX)
+    if (**at == '0' || !take_number(at, &try_number) || try_number > UINT32_MAX)
         return false;
-    *out = (uint32_t)retry;
+    *out = (uint32_t)try_number;
     return true;
 }
 
@@ -192,7 +192,7 @@ bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out)
         strncmp(at, ".g", 2) != 0)
         return false;
     at += 2;
-    if (!take_number(&at, &found.generation) || !take_retry(&at, &found.retry))
+    if (!take_number(&at, &found.generation) || !take_try(&at, &found.try_number))
         return false;
     found.plain_size = (uint32_t)(at - name);
     uint64_t copy = 0;
@@ -207,24 +207,24 @@ bool ckpt_folder_parse(const char *name, struct ckpt_folder_name *out)
     return true;
 }
 
-enum status ckpt_folder_name(uint64_t step, uint64_t generation, uint32_t retry,
+enum status ckpt_folder_name(uint64_t step, uint64_t generation, uint32_t try_number,
                              char out[LIMIT_NAME])
 {
     char further[16] = "";
     if (step > (uint64_t)INT64_MAX / 10 || generation > (uint64_t)INT64_MAX / 10)
         return ST_INVALID;
-    if (retry > 0)
-        (void)snprintf(further, sizeof(further), ".t%" PRIu32, retry);
+    if (try_number > 0)
+        (void)snprintf(further, sizeof(further), ".t%" PRIu32, try_number);
     (void)snprintf(out, LIMIT_NAME, "step-%012" PRIu64 ".g%" PRIu64 "%s", step, generation,
                    further);
     return ST_OK;
 }
 
 enum status ckpt_folder_path(const char *store, const char *job, uint64_t step, uint64_t generation,
-                             uint32_t retry, char *out, size_t capacity)
+                             uint32_t try_number, char *out, size_t capacity)
 {
     char name[LIMIT_NAME];
-    if (!ckpt_name_is_good(job) || ckpt_folder_name(step, generation, retry, name) != ST_OK)
+    if (!ckpt_name_is_good(job) || ckpt_folder_name(step, generation, try_number, name) != ST_OK)
         return ST_INVALID;
     int size = snprintf(out, capacity, "%s/%s/%s", store, job, name);
     return size < 0 || (size_t)size >= capacity ? ST_TOO_LONG : ST_OK;

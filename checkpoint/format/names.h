@@ -70,12 +70,12 @@ MUST_CHECK enum status ckpt_basename(const char *dir, char out[LIMIT_PATH]);
 
 /* "step-000000001000.g7", of a further try ".t1" and so on at its end. ST_INVALID: numbers that no
  * folder has. */
-MUST_CHECK enum status ckpt_folder_name(uint64_t step, uint64_t generation, uint32_t retry,
+MUST_CHECK enum status ckpt_folder_name(uint64_t step, uint64_t generation, uint32_t try_number,
                                         char out[LIMIT_NAME]);
 /* The parts of a folder's name; false: it is none of ours. */
 struct ckpt_folder_name {
     uint64_t step, generation;
-    uint32_t retry;      /* 0: the first try */
+    uint32_t try_number; /* 0: the first one */
     uint32_t plain_size; /* bytes of step-…: without bad- and the number of several */
     bool quarantined;
 };

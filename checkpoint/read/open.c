@@ -159,7 +159,7 @@ static bool look_at_try(void *arg, const char *name)
     struct parent_search *search = arg;
     const struct ckpt_parent *parent = &search->reader->manifest.parent;
     struct ckpt_folder_name found;
-    if (!ckpt_folder_parse(name, &found) || found.quarantined || found.retry == 0 ||
+    if (!ckpt_folder_parse(name, &found) || found.quarantined || found.try_number == 0 ||
         found.step != parent->step || found.generation != parent->generation ||
         strlen(name) >= LIMIT_NAME)
         return true;

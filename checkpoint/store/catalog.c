@@ -50,7 +50,7 @@ static bool collect_folder(void *arg, const char *name)
     *entry = (struct ckpt_entry){
         .step = found.step,
         .generation = found.generation,
-        .retry = found.retry,
+        .try_number = found.try_number,
         .quarantined = found.quarantined,
     };
     catalog->st = ckpt_path(catalog->folder, name, entry->dir);
@@ -157,8 +157,8 @@ static int compare_entries(const void *a, const void *b)
         return x->step > y->step ? -1 : 1;
     if (x->generation != y->generation)
         return x->generation > y->generation ? -1 : 1;
-    if (x->retry != y->retry)
-        return x->retry > y->retry ? -1 : 1;
+    if (x->try_number != y->try_number)
+        return x->try_number > y->try_number ? -1 : 1;
     return strcmp(x->dir, y->dir);
 }
 

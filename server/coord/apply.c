@@ -217,7 +217,9 @@ static void end_rank(struct coord *coord, struct coord_job *job, uint32_t rank)
         coord_send_end(coord, job, rank);
 }
 
-static void perform_action(struct coord *coord, struct coord_job *job, const struct fsm_action *act)
+/* Puts what the action sends into the outbox; it leaves after the commit (outbox.h). Changes of the
+ * coordinator's own memory happen at once. */
+static void queue_action(struct coord *coord, struct coord_job *job, const struct fsm_action *act)
 {
     switch (act->kind) {
     case FSM_ACT_EVENT:
@@ -291,7 +293,8 @@ static uint64_t agent_of(void *arg, const char *name)
     return node != NULL ? node->agent : 0;
 }
 
-static void carry_out(struct coord *coord, struct coord_job *job, const struct fsm_event *event)
+static void journal_and_queue(struct coord *coord, struct coord_job *job,
+                              const struct fsm_event *event)
 {
     CHECK(coord->applying);
     if (job->m.dirty) {
@@ -306,7 +309,7 @@ static void carry_out(struct coord *coord, struct coord_job *job, const struct f
         coord_mark_dirty(coord, job);
     }
     for (size_t i = 0; i < coord->actions.count; i++)
-        perform_action(coord, job, &coord->actions.list[i]);
+        queue_action(coord, job, &coord->actions.list[i]);
     job->version++;
 }
 
@@ -319,7 +322,7 @@ static enum status kill_unreadable(struct coord *coord, struct coord_job *job,
         return ST_REFUSED;
     coord->applying = true;
     fsm_abandon(&job->m, event->wall, event->by, &coord->actions);
-    carry_out(coord, job, event);
+    journal_and_queue(coord, job, event);
     coord->applying = false;
     coord_job_moved(coord, job);
     for (size_t i = 0; i < coord->node_count && coord->failed == ST_OK; i++) {
@@ -347,7 +350,7 @@ enum status coord_apply(struct coord *coord, struct coord_job *job, struct fsm_e
     coord_note_ended(job);
     bool changed = coord->actions.count > 0 || job->m.dirty || event->kind != FSM_EV_TICK;
     if (st == ST_OK && changed)
-        carry_out(coord, job, event);
+        journal_and_queue(coord, job, event);
     coord->applying = false;
     coord_job_moved(coord, job);
     return st;
@@ -369,7 +372,7 @@ void coord_resume(struct coord *coord, struct coord_job *job)
     coord->applying = true;
     fsm_resume(&job->m, at.now, at.wall, &coord->actions);
     coord_note_ended(job);
-    carry_out(coord, job, &at);
+    journal_and_queue(coord, job, &at);
     coord->applying = false;
     coord_job_moved(coord, job);
 }

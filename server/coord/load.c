@@ -191,7 +191,7 @@ static bool load_save(void *arg, const struct journal_save *row)
     struct fsm_save save = { .state = (enum fsm_save_state)row->state,
                              .step = row->step,
                              .generation = row->generation,
-                             .retry = row->retry,
+                             .try_number = row->try_number,
                              .base_step = row->base_step,
                              .base_generation = row->base_generation };
     fsm_load_save(&load->job->m, &save);

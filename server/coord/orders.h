@@ -1,4 +1,5 @@
-/* Orders to agents and trainers. */
+/* Orders to agents and trainers. Each function puts a message into the outbox; it leaves once the
+ * group of turns is journalled (outbox.h). */
 #pragma once
 
 #include "server/coord/state.h"

@@ -83,7 +83,7 @@ static enum status record_save(struct coord *coord, struct coord_job *job,
                                 .digest = "" };
     const struct fsm_save *save = fsm_find_save(&job->m, act->step, act->generation);
     if (save != NULL) {
-        row.retry = save->retry;
+        row.try_number = save->try_number;
         row.base_step = save->base_step;
         row.base_generation = save->base_generation;
     }

@@ -48,7 +48,7 @@ static enum status list_kept(const struct coord_job *job, struct store_task *tas
         struct ckpt_folder_name *kept = &task->kept[task->kept_count++];
         *kept = (struct ckpt_folder_name){ .step = m->catalog[i].step,
                                            .generation = m->catalog[i].generation,
-                                           .retry = m->catalog[i].retry };
+                                           .try_number = m->catalog[i].try_number };
     }
     return ST_OK;
 }
@@ -78,10 +78,10 @@ void coord_submit_store(struct coord *coord, struct coord_job *job, const struct
     task->step = act->step;
     task->shard = act->shard;
     task->generation = act->generation;
-    task->retry = fsm_folder_try(&job->m, act->step, act->generation);
+    task->try_number = fsm_folder_try(&job->m, act->step, act->generation);
     (void)snprintf(task->mark, sizeof(task->mark), "%s", job->m.store_id);
     task->holds = fsm_newest(&job->m) != NULL;
-    task->given_up = job->m.store_away;
+    task->given_up = job->m.mark_mismatch;
     task->wall_ms = clock_wall_ms(coord->options.clock);
     coord_nonce(coord, task->nonce, sizeof(task->nonce));
     ckpt_call_name(job->m.generation, task->nonce, task->call);

@@ -153,14 +153,14 @@ int fsm_answered_save(const struct fsm_ctx *t)
 {
     const struct fsm_answer *answer = &t->ev->answer;
     int index = fsm_save_index(t->m, answer->step, answer->generation);
-    return index >= 0 && t->m->saves[index].retry == answer->retry ? index : -1;
+    return index >= 0 && t->m->saves[index].try_number == answer->try_number ? index : -1;
 }
 
 uint32_t fsm_folder_try(const struct fsm *m, uint64_t step, uint32_t generation)
 {
     const struct fsm_ckpt *ckpt = fsm_find_ckpt(m, step, generation);
     const struct fsm_save *save = fsm_find_save(m, step, generation);
-    return ckpt != NULL ? ckpt->retry : save != NULL ? save->retry : 0;
+    return ckpt != NULL ? ckpt->try_number : save != NULL ? save->try_number : 0;
 }
 
 bool fsm_every_rank(const struct fsm *m, int index, uint8_t flag)

@@ -1,5 +1,5 @@
 /*
- * Checkpoints read back, found damaged, and set aside; and a store that is away.
+ * Checkpoints read back, found damaged, and set aside; and another store at the place of the job's.
  *
  * After its commit, if retention needs that, a checkpoint is read back by the ranks, beside
  * training (retention.c). The coordinator reads only the files that one of them found damaged.
@@ -25,11 +25,11 @@
 #include "server/jobfsm/save_schedule.h"
 #include "server/jobfsm/state.h"
 
-void fsm_note_away(struct fsm_ctx *t)
+void fsm_note_mark(struct fsm_ctx *t)
 {
-    if (t->ev->answer.away && !t->m->store_away)
+    if (t->ev->answer.mark_mismatch && !t->m->mark_mismatch)
         fsm_emit_event(t, "store-away", "%s", t->ev->answer.message);
-    t->m->store_away = t->ev->answer.away;
+    t->m->mark_mismatch = t->ev->answer.mark_mismatch;
 }
 
 /* The checkpoint that this generation started from, or NULL. */
@@ -216,7 +216,7 @@ static bool settle_dispute(struct fsm_ctx *t)
         return false; /* the read-back came to an end meanwhile */
     m->read_back.disputed--;
     if (answer->status != ST_OK) {
-        fsm_note_away(t);
+        fsm_note_mark(t);
         fsm_read_back_end(t, answer->message);
         return false;
     }
@@ -285,7 +285,7 @@ static void settle_file(struct fsm_ctx *t, struct fsm_ckpt *ckpt)
         return;
     }
     if (st != ST_OK)
-        fsm_note_away(t);
+        fsm_note_mark(t);
     if (!is_suspected(t->m, ckpt)) {
         if (st == ST_OK && !ckpt->verified && !ckpt->verifying)
             fsm_ask_verify(t, ckpt); /* the parent of what was set aside */
@@ -331,7 +331,7 @@ void fsm_on_verify_done(struct fsm_ctx *t)
         fsm_retain(t);
         return;
     }
-    fsm_note_away(t);
+    fsm_note_mark(t);
     if (!is_damage(t->ev->answer.status)) { /* EIO and timeouts are no damage */
         if (suspected)
             wait_for_store(t);
@@ -391,8 +391,8 @@ void fsm_on_remove_done(struct fsm_ctx *t)
         return;
     ckpt->removing = false;
     ask_quarantine(t);
-    if (t->ev->answer.away)
-        fsm_note_away(t); /* asked for again, it is given up (store_task.given_up) */
+    if (t->ev->answer.mark_mismatch)
+        fsm_note_mark(t); /* asked for again, it is given up (store_task.given_up) */
     if (t->ev->answer.status != ST_OK)
         return; /* again with the next retention: it is un-published, or untouched */
     size_t at = (size_t)(ckpt - m->catalog);

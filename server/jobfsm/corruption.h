@@ -1,4 +1,4 @@
-/* Checkpoints that are read back, and set aside if they are damaged; a store that is away. */
+/* Checkpoints that are read back, and set aside if they are damaged; another store at its place. */
 #pragma once
 
 #include "server/jobfsm/ctx.h"
@@ -6,8 +6,9 @@
 /* Forgets the suspicion that the node reads badly; true: there was one. */
 bool fsm_unsuspect(struct fsm *m, const char *node);
 
-/* Notes from an answer of the store whether it is away. */
-void fsm_note_away(struct fsm_ctx *t);
+/* Notes from an answer of the store whether its mark is the expected one (checkpoint/store/store.h:
+ * a store's mark). */
+void fsm_note_mark(struct fsm_ctx *t);
 /* Called when a worker can't restore from the checkpoint that it was given. The coordinator reads
  * it, and those that it is read through, before anything else; only the one file that the fault
  * names, if it names one. */

@@ -13,7 +13,7 @@
  *   save_schedule    saves to come
  *   elastic          another number of workers
  *   retention        which checkpoints stay
- *   corruption       checkpoints read back; a store that is away
+ *   corruption       checkpoints read back; another store at its place
  *   memory_copies    copies in memory
  *   failure_policy   failures
  *   save_abort       saves that do not become checkpoints
@@ -27,11 +27,13 @@
 
 #include "server/jobfsm/jobfsm.h"
 
-#define FSM_HELLO_MS        60000  /* from the start of a trainer to its hello */
-#define FSM_WINDOW_MS       250    /* for the first cause to arrive */
-#define FSM_WINDOW_NEW_MS   2000   /* soon after the coordinator's start: agents come back */
-#define FSM_SESSION_MS      10000  /* for a lost session to come back, at least */
-#define FSM_SILENT_MS       5000   /* config.silent_ms, unless said otherwise */
+#define FSM_HELLO_MS        60000 /* from the start of a trainer to its hello */
+#define FSM_WINDOW_MS       250   /* for the first cause to arrive */
+#define FSM_WINDOW_NEW_MS   2000  /* soon after the coordinator's start: agents come back */
+#define FSM_SESSION_MS      10000 /* for a lost session to come back, at least */
+#define FSM_SILENT_MS       5000  /* config.silent_ms, unless said otherwise */
+#define FSM_STORE_AGAIN_MS  5000  /* before a store that failed is asked again, to start from */
+#define FSM_LATE_FILE_MS    5000  /* without a byte of a rank's file: the reason says who is late */
 #define FSM_CUT_OFF_MS      300000 /* a node is waited for that others reach, or train with */
 #define FSM_STANDSTILL_MS   3000   /* no progress, on several nodes: are paths broken? */
 #define FSM_PINS_MS         5000   /* for the others to say theirs, once some pins differ */

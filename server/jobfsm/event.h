@@ -132,10 +132,10 @@ struct fsm_answer {
     uint32_t shard;      /* VERIFY: 1 + the only file that was read; 0: all */
     uint64_t step;       /* of the save or checkpoint */
     uint32_t generation; /* of the save or checkpoint; SWEEP: those before it were swept */
-    uint32_t retry;      /* try of the save; the answer to an earlier try changes nothing */
+    uint32_t try_number; /* of the save; the answer to an earlier one changes nothing */
     enum status status;
     const char *message; /* one line, if status is not ST_OK */
-    bool away;           /* with ST_UNREACHABLE: at the store's place is another one, or nothing */
+    bool mark_mismatch;  /* with ST_UNREACHABLE: at the store's place is another one, or nothing */
     const char *mark;    /* PROBE, ST_OK: what the store is known by; NULL or "": not said */
     const void *record;  /* CHECK: what the decision journals; the machine doesn't look at it */
     const struct fsm_ckpt *ckpt; /* PUBLISH: what was published */

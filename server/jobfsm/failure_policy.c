@@ -67,7 +67,7 @@ void fsm_report_fault(struct fsm_ctx *t, const struct fsm_fault *fault)
         m->candidate = *fault;
     if (fsm_fault_weight(fault) >= 3) {
         struct fsm_fault best = m->candidate;
-        fsm_fail(t, &best);
+        fsm_handle_fault(t, &best);
         return;
     }
     const bool is_new = t->now < m->grace_until; /* whoever knows more may not be back yet */
@@ -82,7 +82,7 @@ void fsm_window_tick(struct fsm_ctx *t)
         return;
     CHECK(m->candidate.kind != FSM_FAULT_NONE);
     struct fsm_fault best = m->candidate;
-    fsm_fail(t, &best);
+    fsm_handle_fault(t, &best);
 }
 
 /* ---- policy ---- */
@@ -132,7 +132,7 @@ static void emit_fault(struct fsm_ctx *t, const struct fsm_fault *fault)
     fsm_emit_event(t, "fault", "%s: %s%.400s", fsm_fault_name(fault->kind), who, fault->message);
 }
 
-static void give_up(struct fsm_ctx *t, const struct fsm_fault *cause, const char *why)
+static void end_as_failed(struct fsm_ctx *t, const struct fsm_fault *cause, const char *why)
 {
     if (why[0]) {
         fsm_set_reason(t->m, "%s: %.400s (%s)", fsm_fault_name(cause->kind), cause->message, why);
@@ -169,7 +169,7 @@ static void give_up_diverged(struct fsm_ctx *t, const struct fsm_fault *fault, u
                    "twice; lower the learning rate, or clip the gradient (train.clip_norm)",
                    (unsigned long long)cause->step, consecutive + 1);
     emit_fault(t, cause);
-    give_up(t, cause, "");
+    end_as_failed(t, cause, "");
 }
 
 /* Has the step computed once more, or left out. true: the job was given up. */
@@ -187,7 +187,7 @@ static bool recompute_or_skip(struct fsm_ctx *t, const struct fsm_fault *fault)
     }
     m->numeric.seen = false;
     if (!m->config.skip_nan) {
-        give_up(t, fault, "twice at the same step, and on_nan is not skip");
+        end_as_failed(t, fault, "twice at the same step, and on_nan is not skip");
         return true;
     }
     const uint32_t consecutive = skips_before(m, fault->step);
@@ -196,7 +196,7 @@ static bool recompute_or_skip(struct fsm_ctx *t, const struct fsm_fault *fault)
         return true;
     }
     if (m->numeric.skip_count >= FSM_SKIPS_MAX) {
-        give_up(t, fault, "too many steps were skipped already");
+        end_as_failed(t, fault, "too many steps were skipped already");
         return true;
     }
     m->numeric.skip[m->numeric.skip_count++] = fault->step;
@@ -233,7 +233,7 @@ static bool go_back(struct fsm_ctx *t, const struct fsm_fault *fault)
     m->dirty = true;
     if (m->audit.weight < FSM_WRONG_MAX)
         return false;
-    give_up(t, fault, "again, after all of it was computed once more");
+    end_as_failed(t, fault, "again, after all of it was computed once more");
     return true;
 }
 
@@ -315,7 +315,7 @@ void fsm_pins_tick(struct fsm_ctx *t)
             return;
     }
     struct fsm_fault best = m->candidate;
-    fsm_fail(t, &best);
+    fsm_handle_fault(t, &best);
 }
 
 /* Books the time since the last progress as lost until the failure was noticed; returns it. */
@@ -399,7 +399,7 @@ static void explain_wait(struct fsm *m, const struct fsm_fault *fault)
     }
 }
 
-void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
+void fsm_handle_fault(struct fsm_ctx *t, const struct fsm_fault *reported)
 {
     struct fsm *m = t->m;
     if (fsm_ends(m) || fsm_has_waiting(m) || !fsm_alive(m))
@@ -431,7 +431,7 @@ void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
     if (fault->kind == FSM_FAULT_USER && of_job) {
         struct reason where;
         exclusion_name(&m->exclusions, EXCLUSION_FAILED, &where);
-        give_up(t, fault, verdict == VERDICT_REPEATED ? where.text : "");
+        end_as_failed(t, fault, verdict == VERDICT_REPEATED ? where.text : "");
         return;
     }
     if (fsm_trains(m) && fault->kind != FSM_FAULT_NUMERIC)
@@ -443,13 +443,14 @@ void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported)
     if (fault->kind == FSM_FAULT_WRONG && go_back(t, fault))
         return;
     if (m->budget.used >= FSM_BUDGET) {
-        give_up(t, fault, "three times at the same place");
+        end_as_failed(t, fault, "three times at the same place");
         return;
     }
     if (m->budget.own >= FSM_NO_PROGRESS_MAX) {
-        give_up(t, &m->first_cause,
-                "10 generations made no progress and failed by themselves; this was the first "
-                "cause");
+        end_as_failed(
+            t, &m->first_cause,
+            "10 generations made no progress and failed by themselves; this was the first "
+            "cause");
         return;
     }
     if (fault->kind == FSM_FAULT_DAMAGE || (fault->kind == FSM_FAULT_STORE && forming))
@@ -555,7 +556,7 @@ void fsm_on_path(struct fsm_ctx *t)
     if (t->now - m->progress_at < FSM_STANDSTILL_MS)
         return;
     fsm_text(fault.message, sizeof(fault.message), t->ev->path.message);
-    fsm_fail(t, &fault);
+    fsm_handle_fault(t, &fault);
 }
 
 /* Called when no other node could take the job: as far as can be known, the job is at fault. */

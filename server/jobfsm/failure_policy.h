@@ -20,6 +20,7 @@ void fsm_node_was_lost(struct fsm_ctx *t, uint32_t rank);
 /* Handles a broken path between two nodes of the newest generation: it ends the generation, or is
  * why that ended. */
 void fsm_on_path(struct fsm_ctx *t);
-/* Ends the generation by a failure; the cause decides what comes next. */
-void fsm_fail(struct fsm_ctx *t, const struct fsm_fault *reported);
+/* Ends the generation by a failure. The cause decides what comes next: mostly another generation;
+ * FAILED only where that would fail, too. */
+void fsm_handle_fault(struct fsm_ctx *t, const struct fsm_fault *reported);
 void fsm_on_nowhere(struct fsm_ctx *t);

@@ -257,7 +257,7 @@ struct fsm {
     char suspects[FSM_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
     uint32_t swept; /* leftovers of generations before this one were looked for in the store */
     /* The highest step for which this generation asked for a folder, and how many further tries
-     * there were, of whatever step. Each try has a number, and so a folder of its own. */
+     * there were, of whatever step. Each has a number, and so a folder of its own. */
     uint32_t tried_again;
     uint64_t tried_step;
     struct fsm_due due;
@@ -281,7 +281,7 @@ struct fsm {
      * fsm_capacity at most; owned.
      */
     struct fsm_rank *ranks;
-    uint32_t size, count;
+    uint32_t size, count; /* ranks; bytes are called `bytes` */
     struct fsm_spares spares;
     struct fsm_balance balance;
     struct fsm_audit audit;
@@ -308,7 +308,7 @@ struct fsm {
     uint32_t gone_count;   /* ranks below size that are gone */
     bool damage_waited;    /* the read that was asked for failed on the medium, here too */
     bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
-    bool store_away;       /* at the store's place is another one, or nothing is mounted */
+    bool mark_mismatch;    /* at the store's place is another store, or nothing */
     int64_t started_at;    /* of the generation's formation */
     int64_t awaits_saves_at; /* a planned change waits for them since then; 0: none does */
     int64_t awaits_asked_at; /* the caller asked last whether that change may begin */

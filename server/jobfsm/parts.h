@@ -236,7 +236,7 @@ struct fsm_rank {
     uint32_t slot;
     uint32_t birth;  /* the generation that its process was started in: it may outlive that */
     uint32_t number; /* with birth, the name of its process for its life */
-    bool gone;       /* the rank has no process any more */
+    bool gone;       /* the rank has no process: it ended, or none was started yet */
     bool parked;     /* its process has left the generation, and waits for the next one; of a spare:
                      * it is ready to take a seat */
     bool source;     /* with restore.live: it has the state, and gives it to the others */
@@ -372,13 +372,13 @@ struct fsm_save {
     enum fsm_save_state state;
     uint64_t step;
     uint32_t generation;
-    uint32_t retry;     /* of its folder's name; 0: it is the first try of this save */
-    uint32_t tries;     /* calls on the store that failed */
-    int64_t since;      /* of this state */
-    int64_t retry_at;   /* 0: nothing to try again */
-    bool removing;      /* the store was asked to remove the folder */
-    bool wanted;        /* a rank began it again after it was dropped */
-    uint64_t base_step; /* ranks may write differences to this checkpoint; generation 0: to none */
+    uint32_t try_number; /* number of it, in the folder's name; 0: the first */
+    uint32_t failures;   /* calls on the store that failed, in a row */
+    int64_t since;       /* of this state */
+    int64_t retry_at;    /* 0: nothing to try again */
+    bool removing;       /* the store was asked to remove the folder */
+    bool wanted;         /* a rank began it again after it was dropped */
+    uint64_t base_step;  /* ranks may write differences to this checkpoint; generation 0: to none */
     uint32_t base_generation;
     int64_t cost_us, write_ms; /* the highest that a rank reported */
     struct fsm_save_times times;
@@ -420,7 +420,7 @@ struct fsm_read_back {
 struct fsm_ckpt {
     uint64_t step;
     uint32_t generation;
-    uint32_t retry; /* of its folder's name */
+    uint32_t try_number; /* of its folder's name */
     uint32_t shards;
     enum fsm_ckpt_state state;
     bool verified;           /* all of it was read back */

@@ -39,7 +39,7 @@ static void open_save(struct fsm_ctx *t, struct fsm_save *save)
     CHECK(save->state == FSM_SAVE_OPENING || save->state == FSM_SAVE_DROPPED);
     FSM_SAVE_MOVE(save, FSM_SAVE_OPENING);
     save->since = t->now;
-    save->retry = take_try(t->m, save->step);
+    save->try_number = take_try(t->m, save->step);
     save->base_step = base != NULL ? base->step : 0;
     save->base_generation = base != NULL ? base->generation : 0;
     save->cost_us = 0;
@@ -135,7 +135,7 @@ static void begin_dropped(struct fsm_ctx *t, int index, uint32_t rank)
         if (save->state == FSM_SAVE_DROPPING) {
             fsm_save_remove(t, index);
         } else if (save->retry_at == 0) {
-            save->retry_at = t->now + fsm_retry_ms(save->tries);
+            save->retry_at = t->now + fsm_retry_ms(save->failures);
         }
     } else if (!(*flags & FSM_RANK_BEGUN)) {
         *flags |= FSM_RANK_KNOWS_DROP | FSM_RANK_REMOVED;
@@ -314,7 +314,7 @@ void fsm_on_check_done(struct fsm_ctx *t)
     if (save->state != FSM_SAVE_CHECKING)
         return;
     if (t->ev->answer.status == ST_OK) {
-        save->tries = 0;
+        save->failures = 0;
         FSM_SAVE_SET_STATE(t, save, FSM_SAVE_COMMITTING);
         fsm_ask_store(t, FSM_TASK_PUBLISH, save->step, save->generation);
         return;
@@ -324,8 +324,8 @@ void fsm_on_check_done(struct fsm_ctx *t)
                  st == ST_FORGOTTEN || st == ST_NO_MEMORY;
     bool reported = again && fsm_unsaved(t, t->ev->answer.message);
     fsm_text(save->message, sizeof(save->message), t->ev->answer.message);
-    if (again && ++save->tries < FSM_STORE_TRIES) {
-        save->retry_at = t->now + fsm_retry_ms(save->tries);
+    if (again && ++save->failures < FSM_STORE_TRIES) {
+        save->retry_at = t->now + fsm_retry_ms(save->failures);
         return;
     }
     /* Ranks may have disagreed on whether the base can be read. */
@@ -396,13 +396,13 @@ void fsm_on_publish_done(struct fsm_ctx *t)
     struct fsm_save *save = &m->saves[index];
     if (save->state != FSM_SAVE_COMMITTING)
         return;
-    if (t->ev->answer.status == ST_NOT_FOUND && save->tries + 1 >= FSM_STORE_TRIES) {
+    if (t->ev->answer.status == ST_NOT_FOUND && save->failures + 1 >= FSM_STORE_TRIES) {
         fsm_save_drop(t, index, t->ev->answer.message, true); /* somebody removed its folder */
         return;
     }
     if (t->ev->answer.status != ST_OK || t->ev->answer.ckpt == NULL) {
-        save->tries++;
-        save->retry_at = t->now + fsm_retry_ms(save->tries);
+        save->failures++;
+        save->retry_at = t->now + fsm_retry_ms(save->failures);
         fsm_text(save->message, sizeof(save->message), t->ev->answer.message);
         (void)fsm_unsaved(t, t->ev->answer.message);
         fsm_set_reason(m, "waits to publish step %llu: %.400s", (unsigned long long)save->step,
@@ -417,7 +417,7 @@ void fsm_on_publish_done(struct fsm_ctx *t)
     ckpt.times = times_of(t, save);
     enum status added = fsm_add_ckpt(m, &ckpt);
     if (added != ST_OK) {
-        save->retry_at = t->now + fsm_retry_ms(++save->tries);
+        save->retry_at = t->now + fsm_retry_ms(++save->failures);
         fsm_set_reason(m, "waits to list step %llu: %s", (unsigned long long)save->step,
                        added == ST_FULL ? "a job has 65536 checkpoints at most, remove some"
                                         : status_string(added));

@@ -102,7 +102,7 @@ void fsm_save_drop(struct fsm_ctx *t, int index, const char *why, bool tell)
     struct fsm *m = t->m;
     struct fsm_save *save = &m->saves[index];
     bool opening = save->state == FSM_SAVE_OPENING;
-    save->tries++;
+    save->failures++;
     fsm_text(save->message, sizeof(save->message), why);
     FSM_SAVE_SET_STATE(t, save, FSM_SAVE_DROPPING);
     if (tell)
@@ -138,13 +138,13 @@ void fsm_on_drop_done(struct fsm_ctx *t)
     const bool gone = st == ST_OK || st == ST_EXISTS || st == ST_AGAIN;
     if (!gone && !fsm_all_left(m)) {
         (void)fsm_unsaved(t, t->ev->answer.message);
-        m->saves[index].retry_at = t->now + fsm_retry_ms(++m->saves[index].tries);
+        m->saves[index].retry_at = t->now + fsm_retry_ms(++m->saves[index].failures);
         return;
     }
     /* A folder that stays hinders nobody: the next try has another. The last step, or an announced
      * one, is saved again. */
     FSM_SAVE_SET_STATE(t, &m->saves[index], FSM_SAVE_DROPPED);
-    m->saves[index].retry_at = t->now + fsm_retry_ms(m->saves[index].tries);
+    m->saves[index].retry_at = t->now + fsm_retry_ms(m->saves[index].failures);
 }
 
 /* True if every rank holds on to its file: the store lets none of them go on. */
@@ -184,7 +184,7 @@ static void give_up_on(struct fsm_ctx *t, int index)
         };
         fsm_text(fault.phase, sizeof(fault.phase), rank->phase);
         fsm_text(fault.message, sizeof(fault.message), "it holds on to its file of a dropped save");
-        fsm_fail(t, &fault);
+        fsm_handle_fault(t, &fault);
         return;
     }
 }

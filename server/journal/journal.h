@@ -198,8 +198,8 @@ MUST_CHECK enum status journal_put_rank(struct journal *journal, const char *id,
 struct journal_save {
     uint64_t step;
     uint32_t generation;
-    uint32_t retry; /* of the folder's name */
-    int state;      /* enum fsm_save_state: COLLECTING, COMMITTING or DROPPING */
+    uint32_t try_number; /* of the folder's name */
+    int state;           /* enum fsm_save_state: COLLECTING, COMMITTING or DROPPING */
     int64_t wall_ms;
     const void *manifest; /* COMMITTING: its bytes */
     size_t manifest_size;

@@ -178,7 +178,7 @@ enum status journal_put_save(struct journal *journal, const char *id,
                        save->manifest, save->manifest_size, save->digest, (int64_t)save->bytes,
                        (int64_t)save->raw_bytes, (int64_t)save->shards, (int64_t)save->base_step,
                        (int64_t)save->base_generation, (int64_t)save->parent_step,
-                       (int64_t)save->parent_generation, (int64_t)save->retry);
+                       (int64_t)save->parent_generation, (int64_t)save->try_number);
 }
 
 enum status journal_drop_reports(struct journal *journal, const char *id, uint64_t step,
@@ -217,7 +217,7 @@ enum status journal_each_save(struct journal *journal, const char *id, journal_s
                                      .base_generation = (uint32_t)sqlite3_column_int64(row, 10),
                                      .parent_step = (uint64_t)sqlite3_column_int64(row, 11),
                                      .parent_generation = (uint32_t)sqlite3_column_int64(row, 12),
-                                     .retry = (uint32_t)sqlite3_column_int64(row, 13) };
+                                     .try_number = (uint32_t)sqlite3_column_int64(row, 13) };
         more = fn(arg, &save);
     }
     return end_rows(row, st);
@@ -264,7 +264,7 @@ enum status journal_put_ckpt(struct journal *journal, const char *id, const stru
         ckpt->digest, (int64_t)ckpt->bytes, (int64_t)ckpt->raw_bytes, (int64_t)ckpt->shards,
         (int64_t)ckpt->parent_step, (int64_t)ckpt->parent_generation, ckpt->loss, ckpt->eval_loss,
         ckpt->eval_accuracy, ckpt->times.stall_us, ckpt->times.encode_us, ckpt->times.io_us,
-        ckpt->times.sync_us, ckpt->times.save_us, ckpt->times.commit_us, (int64_t)ckpt->retry);
+        ckpt->times.sync_us, ckpt->times.save_us, ckpt->times.commit_us, (int64_t)ckpt->try_number);
 }
 
 enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
@@ -290,7 +290,7 @@ enum status journal_each_ckpt(struct journal *journal, const char *id, journal_c
                                  .shards = (uint32_t)sqlite3_column_int64(row, 8),
                                  .parent_step = (uint64_t)sqlite3_column_int64(row, 9),
                                  .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
-                                 .retry = (uint32_t)sqlite3_column_int64(row, 20),
+                                 .try_number = (uint32_t)sqlite3_column_int64(row, 20),
                                  .loss = number_at(row, 11),
                                  .eval_loss = number_at(row, 12),
                                  .eval_accuracy = number_at(row, 13),

@@ -100,7 +100,7 @@ static struct fsm_ckpt describe(const struct ckpt_entry *entry,
     const double unknown = __builtin_nan("");
     struct fsm_ckpt ckpt = { .step = entry->step,
                              .generation = (uint32_t)entry->generation,
-                             .retry = entry->retry,
+                             .try_number = entry->try_number,
                              .shards = manifest->file_count,
                              .state = FSM_CKPT_GOOD,
                              .raw_bytes = manifest->raw_bytes,
@@ -242,7 +242,7 @@ static enum status take_newest(struct reading *r)
         struct ckpt_reader *reader = NULL;
         struct reason why = { "" };
         enum status st = ckpt_folder_path(found->store, found->id, ckpt->step, ckpt->generation,
-                                          ckpt->retry, dir, sizeof(dir));
+                                          ckpt->try_number, dir, sizeof(dir));
         if (st == ST_OK)
             st = ckpt_open(r->io, dir, take_finding, &why, &reader);
         if (st == ST_OK) {

@@ -42,7 +42,7 @@ struct store_task *store_task_late_answer(const struct store_task *task)
     answer->step = task->step;
     answer->shard = task->shard;
     answer->generation = task->generation;
-    answer->retry = task->retry;
+    answer->try_number = task->try_number;
     answer->status = ST_TIMED_OUT;
     (void)snprintf(answer->message, sizeof(answer->message),
                    "the checkpoint store does not answer: %.400s",
@@ -68,7 +68,7 @@ void store_task_free(struct store_task *task)
  * may take that for damage, nor begin anew there. */
 static enum status answer_away(struct store_task *task)
 {
-    task->away = true;
+    task->mark_mismatch = true;
     (void)snprintf(task->message, sizeof(task->message),
                    "%.240s/%s is not where the checkpoints of this job are (its %s is missing, or "
                    "another's): mount that again, or give them up with `cairn ckpt rm`",
@@ -256,7 +256,7 @@ static enum status verify_bytes(struct store_task *task, const struct io *io)
     if (status_scope(st) != SCOPE_CHECKPOINT && st != ST_NOT_FOUND)
         return st;
     enum status marked = check_id(task, io);
-    if (marked != ST_OK && !task->away)
+    if (marked != ST_OK && !task->mark_mismatch)
         task->message[0] = '\0'; /* what was found says nothing */
     return marked == ST_OK ? st : marked;
 }
@@ -270,7 +270,7 @@ static bool is_leftover(const struct store_task *task, const struct ckpt_entry *
         return false;
     for (uint32_t i = 0; i < task->kept_count; i++) {
         if (task->kept[i].step == entry->step && task->kept[i].generation == entry->generation &&
-            task->kept[i].retry == entry->retry)
+            task->kept[i].try_number == entry->try_number)
             return false;
     }
     return true;
@@ -366,7 +366,7 @@ void store_task_run(struct store_task *task, const struct io *real)
     store_watch_init(&task->watch, real, yields(task->kind));
     task->watch.io.call = task->call;
     task->message[0] = '\0';
-    task->away = false;
+    task->mark_mismatch = false;
     task->status = do_task(task, io);
     const bool held = task->status == ST_AGAIN && !atomic_load(&task->watch.yielded);
     if (task->status == ST_OK) {

@@ -21,8 +21,8 @@ struct store_task {
     char job[16];
     uint64_t step;
     uint32_t generation;
-    uint32_t retry; /* of the folder's name */
-    uint32_t shard; /* VERIFY: 1 + the only file to read; 0: all */
+    uint32_t try_number; /* of the folder's name */
+    uint32_t shard;      /* VERIFY: 1 + the only file to read; 0: all */
     char store[LIMIT_PATH];
     char mark[CKPT_MARK];        /* of the store, as the job knows it; "": not yet. PROBE sets it */
     char nonce[CKPT_MARK];       /* PROBE: the mark of a store that has none */
@@ -47,7 +47,7 @@ struct store_task {
     enum status refused; /* not ST_OK: it can't be done, as message says; that is its answer */
     /* the answer */
     enum status status;
-    bool away; /* with ST_UNREACHABLE: the mark is missing, or another; nothing was touched */
+    bool mark_mismatch;         /* with ST_UNREACHABLE: the mark is missing, or another */
     char message[LIMIT_REASON]; /* one line; "" on ST_OK */
 };
 

@@ -139,7 +139,7 @@ enum sim_flaw { SIM_NO_FLAW, SIM_STARTS_NOTHING, SIM_HAS_NO_DATA };
 struct sim_folder {
     uint32_t job;
     uint64_t step;
-    uint32_t generation, retry;
+    uint32_t generation, try_number;
     bool there, manifest, bad, damaged;
     bool removing;        /* asked for, when it might be */
     bool published;       /* once; retention may have removed it since */

@@ -14,7 +14,7 @@ static struct sim_folder *folder_of_try(struct sim *sim, uint32_t job,
     for (size_t i = 0; i < sim->folder_count; i++) {
         struct sim_folder *folder = &sim->folders[i];
         if (folder->job == job && folder->step == name->step &&
-            folder->generation == name->generation && folder->retry == name->retry)
+            folder->generation == name->generation && folder->try_number == name->try_number)
             return folder;
     }
     CHECK(sim->folder_count < SIM_FOLDERS);
@@ -22,7 +22,7 @@ static struct sim_folder *folder_of_try(struct sim *sim, uint32_t job,
     *folder = (struct sim_folder){ .job = job,
                                    .step = name->step,
                                    .generation = (uint32_t)name->generation,
-                                   .retry = name->retry };
+                                   .try_number = name->try_number };
     return folder;
 }
 
@@ -125,7 +125,7 @@ static bool is_awaited(struct sim *sim, const struct store_task *task)
     struct coord_job *job = coord != NULL ? coord_loaded(coord, task->job) : NULL;
     const struct fsm_save *save =
         job != NULL ? fsm_find_save(&job->m, task->step, task->generation) : NULL;
-    return save != NULL && save->state == FSM_SAVE_CHECKING && save->retry == task->retry;
+    return save != NULL && save->state == FSM_SAVE_CHECKING && save->try_number == task->try_number;
 }
 
 static enum status run_check(struct sim *sim, struct store_task *task, struct sim_folder *folder)
@@ -257,7 +257,7 @@ static bool is_kept(const struct store_task *task, const struct sim_folder *fold
 {
     for (uint32_t i = 0; i < task->kept_count; i++)
         if (task->kept[i].step == folder->step && task->kept[i].generation == folder->generation &&
-            task->kept[i].retry == folder->retry)
+            task->kept[i].try_number == folder->try_number)
             return true;
     return false;
 }

@@ -289,9 +289,9 @@ static void check_job(struct sim *sim, uint32_t index, struct coord_job *job)
         if (!folder->manifest)
             sim_fail(sim, "%s: the catalog has step %llu g%u, the store does not", known->id,
                      (unsigned long long)ckpt->step, ckpt->generation);
-        if (folder->retry != ckpt->retry)
+        if (folder->try_number != ckpt->try_number)
             sim_fail(sim, "%s: the catalog has try %u of step %llu, the store has %u", known->id,
-                     ckpt->retry, (unsigned long long)ckpt->step, folder->retry);
+                     ckpt->try_number, (unsigned long long)ckpt->step, folder->try_number);
         sim_store_check(sim, folder);
     }
 }

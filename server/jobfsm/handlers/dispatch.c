@@ -312,7 +312,7 @@ static void fail_by_path(struct fsm_ctx *t)
                                .rank = FSM_ALL_RANKS,
                                .step = fsm_step_now(t->m) };
     fsm_text(fault.message, sizeof(fault.message), t->ev->answer.message);
-    fsm_fail(t, &fault);
+    fsm_handle_fault(t, &fault);
 }
 
 static void on_store(struct fsm_ctx *t)

@@ -200,13 +200,13 @@ void fsm_on_probed(struct fsm_ctx *t)
     m->probe_failed = t->ev->answer.status != ST_OK;
     if (!m->probe_failed) {
         m->probed = true;
-        m->store_away = false;
+        m->mark_mismatch = false;
         if (t->ev->answer.mark != NULL && t->ev->answer.mark[0])
             fsm_text(m->store_id, sizeof(m->store_id), t->ev->answer.mark);
         form_generation(t);
         return;
     }
-    fsm_note_away(t);
+    fsm_note_mark(t);
     fsm_unplace(t);
     /* If the store was good before, any of these may pass. */
     const enum status st = t->ev->answer.status;
@@ -215,7 +215,7 @@ void fsm_on_probed(struct fsm_ctx *t)
         give_up_store(t);
         return;
     }
-    m->retry_at = t->now + FSM_SILENT_MS;
+    m->retry_at = t->now + FSM_STORE_AGAIN_MS;
     fsm_set_reason(m, "waits for the checkpoint store: %s", t->ev->answer.message);
 }
 

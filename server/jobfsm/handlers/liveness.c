@@ -52,7 +52,7 @@ static void blame_for(struct fsm_ctx *t, enum fsm_fault_kind kind, uint32_t inde
     fault.of_node = kind == FSM_FAULT_FORMATION || kind == FSM_FAULT_STORE;
     fsm_text(fault.phase, sizeof(fault.phase), rank->phase[0] ? rank->phase : "forming");
     fsm_text(fault.message, sizeof(fault.message), what);
-    fsm_fail(t, &fault);
+    fsm_handle_fault(t, &fault);
 }
 
 static void blame(struct fsm_ctx *t, enum fsm_fault_kind kind, uint32_t index, const char *what)
@@ -326,7 +326,7 @@ static void watch_collecting(struct fsm_ctx *t, int index)
     unsigned long long step = save->step;
     uint32_t late = find_late(t, index, stuck_ms(m));
     if (late == FSM_ALL_RANKS) {
-        late = m->state == FSM_SAVING ? find_late(t, index, FSM_SILENT_MS) : late;
+        late = m->state == FSM_SAVING ? find_late(t, index, FSM_LATE_FILE_MS) : late;
         if (late != FSM_ALL_RANKS && !m->store_full.unsaved) {
             fsm_set_reason(m, "waits for rank %u on node %s to write its file of step %llu", late,
                            m->ranks[late].node, step);

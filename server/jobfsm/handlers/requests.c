@@ -215,7 +215,7 @@ static enum status ask_remove_ckpt(struct fsm_ctx *t)
         if (ckpt->state != FSM_CKPT_GOOD)
             continue;
         bool restored = ckpt->step == m->restore.step && ckpt->generation == m->restore.generation;
-        bool needed = (ckpt == newest && !m->store_away) || (restored && fsm_alive(m));
+        bool needed = (ckpt == newest && !m->mark_mismatch) || (restored && fsm_alive(m));
         if (!fsm_state_final(m->state) && needed)
             return ST_REFUSED;
         if (fsm_is_parent(m, ckpt) || fsm_is_base(m, ckpt))

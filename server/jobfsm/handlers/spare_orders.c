@@ -3,7 +3,7 @@
  *
  *   (a slot is free)  -> STARTING  [fsm_on_spare]  started in this generation
  *   STARTING          -> READY     [on_parked]         model and data are there: `parked`
- *   STARTING, READY   -> GOING     [give_up]           lost, unfit, stuck
+ *   STARTING, READY   -> GOING     [give_up_spare]           lost, unfit, stuck
  *   any               -> (gone)    [spare_gone]        its process ended, or counts as gone
  *
  * A spare that is READY takes a seat of the next generation (server/jobfsm/elastic.c). Spares go,
@@ -104,7 +104,7 @@ static void spare_gone(struct fsm_ctx *t, uint32_t index, const char *why)
     fsm_act(t, FSM_ACT_SCHEDULE);
 }
 
-static void give_up(struct fsm_ctx *t, uint32_t index, const char *why)
+static void give_up_spare(struct fsm_ctx *t, uint32_t index, const char *why)
 {
     fail_spare(t, index, why);
     fsm_dismiss(t, index);
@@ -136,14 +136,14 @@ static void on_ready(struct fsm_ctx *t, struct fsm_rank *spare)
         return;
     if (ready->pins_differ != NULL) {
         (void)exclusion_add(&m->exclusions, spare->node, EXCLUSION_PINS, 0, t->wall);
-        give_up(t, t->ev->rank, ready->pins_differ);
+        give_up_spare(t, t->ev->rank, ready->pins_differ);
     } else if (ready->data_differ != NULL) {
         (void)exclusion_add(&m->exclusions, spare->node, EXCLUSION_DATA, 0, t->wall);
-        give_up(t, t->ev->rank, ready->data_differ);
+        give_up_spare(t, t->ev->rank, ready->data_differ);
     } else if (m->total_steps > 0 && (ready->total_steps != m->total_steps ||
                                       ready->steps_per_epoch != m->steps_per_epoch)) {
         (void)exclusion_add(&m->exclusions, spare->node, EXCLUSION_DATA, 0, t->wall);
-        give_up(t, t->ev->rank, "its data make another number of steps");
+        give_up_spare(t, t->ev->rank, "its data make another number of steps");
     }
 }
 
@@ -179,7 +179,7 @@ static void on_fault(struct fsm_ctx *t, struct fsm_rank *spare)
 {
     if (t->ev->fault->of_node)
         leave_node(t, spare, t->ev->fault->kind);
-    give_up(t, t->ev->rank, t->ev->fault->message);
+    give_up_spare(t, t->ev->rank, t->ev->fault->message);
 }
 
 static void on_progress(struct fsm_ctx *t, struct fsm_rank *spare)
@@ -217,7 +217,7 @@ void fsm_on_spare_event(struct fsm_ctx *t)
         spare->agent = t->ev->agent.state;
         break;
     case FSM_EV_LEAVING:
-        give_up(t, t->ev->rank, t->ev->leaving.why);
+        give_up_spare(t, t->ev->rank, t->ev->leaving.why);
         if (t->m->state == FSM_PLACING)
             fsm_unplace(t);
         break;
@@ -276,7 +276,7 @@ static void watch_spare(struct fsm_ctx *t, uint32_t index)
     } else if (!spare->ended && trouble_of(t, spare) != NULL) {
         if (!spare->joined && !spare->parked)
             leave_node(t, spare, FSM_FAULT_FORMATION);
-        give_up(t, index, trouble_of(t, spare));
+        give_up_spare(t, index, trouble_of(t, spare));
     }
 }
 

@@ -126,10 +126,10 @@ static bool by_save(const struct fsm *m, int64_t now, struct fsm_blocked *out)
         return false;
     say(out, FSM_BLOCK_SAVE, now, save->retry_at,
         "the checkpoint of step %llu is not done: %s%s%s%s%.300s", (unsigned long long)save->step,
-        save_is(save->state), save->tries > 0 ? "; it failed " : "",
-        save->tries == 1  ? "once"
-        : save->tries > 1 ? "several times"
-                          : "",
+        save_is(save->state), save->failures > 0 ? "; it failed " : "",
+        save->failures == 1  ? "once"
+        : save->failures > 1 ? "several times"
+                             : "",
         save->message[0] ? ": " : "", save->message);
     add_time(out, "the store is asked again");
     return true;

@@ -92,7 +92,7 @@ static const struct json_field fields[] = {
     MEMBER(gone_count, U32),
     MEMBER(damage_waited, BOOLEAN),
     MEMBER(base_refused, BOOLEAN),
-    MEMBER(store_away, BOOLEAN),
+    MEMBER(mark_mismatch, BOOLEAN),
     MEMBER(replay_until, U64),
     MEMBER(step_noted, U64),
     MEMBER(step_ms, DOUBLE),
@@ -160,7 +160,7 @@ static const struct moment rank_moments[] = {
 
 static const struct json_field save_fields[] = {
     FIELD(fsm_save, step, U64),         FIELD(fsm_save, generation, U32),
-    FIELD(fsm_save, retry, U32),        FIELD(fsm_save, tries, U32),
+    FIELD(fsm_save, try_number, U32),   FIELD(fsm_save, failures, U32),
     FIELD(fsm_save, removing, BOOLEAN), FIELD(fsm_save, wanted, BOOLEAN),
     FIELD(fsm_save, base_step, U64),    FIELD(fsm_save, base_generation, U32),
     FIELD(fsm_save, message, TEXT),
@@ -169,7 +169,7 @@ static const struct json_field save_fields[] = {
 static const struct json_field ckpt_fields[] = {
     FIELD(fsm_ckpt, step, U64),
     FIELD(fsm_ckpt, generation, U32),
-    FIELD(fsm_ckpt, retry, U32),
+    FIELD(fsm_ckpt, try_number, U32),
     FIELD(fsm_ckpt, shards, U32),
     FIELD(fsm_ckpt, state, ENUM),
     FIELD(fsm_ckpt, verified, BOOLEAN),

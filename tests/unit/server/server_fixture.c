@@ -131,7 +131,7 @@ void bench_restart(struct bench *b, int64_t away_ms)
         struct fsm_save row = { .state = b->m.saves[i].state,
                                 .step = b->m.saves[i].step,
                                 .generation = b->m.saves[i].generation,
-                                .retry = b->m.saves[i].retry,
+                                .try_number = b->m.saves[i].try_number,
                                 .base_step = b->m.saves[i].base_step,
                                 .base_generation = b->m.saves[i].base_generation };
         if (row.state == FSM_SAVE_CHECKING)
@@ -308,10 +308,10 @@ void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at)
 void bench_store(struct bench *b, enum fsm_task task, uint64_t step, uint32_t generation,
                  enum status status)
 {
-    uint32_t retry = fsm_folder_try(&b->m, step, generation);
+    uint32_t try_number = fsm_folder_try(&b->m, step, generation);
     struct fsm_ckpt ckpt = { .step = step,
                              .generation = generation,
-                             .retry = retry,
+                             .try_number = try_number,
                              .shards = b->m.config.ranks,
                              .state = FSM_CKPT_GOOD,
                              .bytes = 1000,
@@ -321,7 +321,7 @@ void bench_store(struct bench *b, enum fsm_task task, uint64_t step, uint32_t ge
                                 .answer = { .task = task,
                                             .step = step,
                                             .generation = generation,
-                                            .retry = retry,
+                                            .try_number = try_number,
                                             .status = status,
                                             .message = status_string(status),
                                             .ckpt = &ckpt } });
@@ -363,12 +363,12 @@ void bench_reread(struct bench *b, uint64_t step, uint32_t shard, enum status st
 void bench_publish(struct bench *b, const struct fsm_ckpt *ckpt)
 {
     struct fsm_ckpt published = *ckpt;
-    published.retry = fsm_folder_try(&b->m, ckpt->step, ckpt->generation);
+    published.try_number = fsm_folder_try(&b->m, ckpt->step, ckpt->generation);
     send(b, (struct fsm_event){ .kind = FSM_EV_STORE,
                                 .answer = { .task = FSM_TASK_PUBLISH,
                                             .step = ckpt->step,
                                             .generation = ckpt->generation,
-                                            .retry = published.retry,
+                                            .try_number = published.try_number,
                                             .status = ST_OK,
                                             .message = "",
                                             .ckpt = &published } });

@@ -57,13 +57,13 @@ static void names_of_tries_are_printed_and_parsed_alike(void **state)
     assert_int_equal(ckpt_folder_name(40, 2, 13, name), ST_OK);
     assert_string_equal(name, "step-000000000040.g2.t13");
     assert_true(ckpt_folder_parse(name, &found));
-    assert_true(found.step == 40 && found.generation == 2 && found.retry == 13);
+    assert_true(found.step == 40 && found.generation == 2 && found.try_number == 13);
     assert_false(found.quarantined);
     assert_true(ckpt_folder_parse("bad-step-000000000040.g2.t13.4", &found));
-    assert_true(found.quarantined && found.retry == 13);
+    assert_true(found.quarantined && found.try_number == 13);
     assert_int_equal(found.plain_size, strlen(name));
     assert_true(ckpt_folder_parse("bad-step-000000000040.g2.4", &found));
-    assert_int_equal(found.retry, 0);
+    assert_int_equal(found.try_number, 0);
     for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
         assert_false(ckpt_folder_parse(none[i], &found));
 }

@@ -102,8 +102,8 @@ static void parent_is_found_in_whichever_try_was_published(void **state)
     size_t count = 0;
     assert_int_equal(ckpt_list(f->io, f->store, f->sample.state.job, &entries, &count), ST_OK);
     assert_int_equal(count, 3);
-    assert_true(entries[1].retry == 3 && entries[1].committed);
-    assert_true(entries[2].retry == 0 && !entries[2].committed);
+    assert_true(entries[1].try_number == 3 && entries[1].committed);
+    assert_true(entries[2].try_number == 0 && !entries[2].committed);
     free(entries);
     assert_int_equal(ckpt_remove(f->io, further), ST_OK);
     assert_int_equal(ckpt_verify(f->io, child.dir, NULL, NULL, NULL), ST_INCOMPLETE);

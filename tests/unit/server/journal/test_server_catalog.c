@@ -29,7 +29,7 @@ static void what_a_checkpoint_took_comes_back(void **state)
     struct journal_files *f = *state;
     struct fsm_ckpt row = { .step = 50,
                             .generation = 3,
-                            .retry = 2,
+                            .try_number = 2,
                             .state = FSM_CKPT_GOOD,
                             .eval_accuracy = 0.5,
                             .times = { 1, 2, 3, 4, 5, 6 } };
@@ -37,7 +37,7 @@ static void what_a_checkpoint_took_comes_back(void **state)
     journal_reopen(f);
     struct fsm_ckpt back = read_back(f);
     assert_int_equal(back.step, 50);
-    assert_int_equal(back.retry, 2);
+    assert_int_equal(back.try_number, 2);
     assert_true(back.eval_accuracy == 0.5);
     assert_memory_equal(&back.times, &row.times, sizeof(row.times));
 }

@@ -101,7 +101,7 @@ static void a_store_of_before_there_were_marks_gets_one_if_it_is_there(void **st
     assert_string_equal(s->task->mark, NONCE);
     take_away(s);
     assert_int_equal(run_task(s, FSM_TASK_PROBE, "", true), ST_UNREACHABLE);
-    assert_true(s->task->away);
+    assert_true(s->task->mark_mismatch);
     assert_false(memory_io_has(s->memory, SAMPLE_STORE));
 }
 
@@ -120,7 +120,7 @@ static void nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs(voi
         for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
             uint64_t before = memory_io_hash(s->memory, "/");
             assert_int_equal(run_task(s, kinds[i], NONCE, true), ST_UNREACHABLE);
-            assert_true(s->task->away);
+            assert_true(s->task->mark_mismatch);
             assert_non_null(strstr(s->task->message, SAMPLE_STORE "/" SAMPLE_JOB));
             assert_int_equal(memory_io_hash(s->memory, "/"), before);
         }
@@ -136,7 +136,7 @@ static void a_checkpoint_that_is_gone_from_its_store_is_damage(void **state)
     assert_int_equal(run_task(s, FSM_TASK_VERIFY, NONCE, true), ST_OK);
     assert_int_equal(run_task(s, FSM_TASK_REMOVE, NONCE, true), ST_OK);
     assert_int_equal(run_task(s, FSM_TASK_VERIFY, NONCE, true), ST_NOT_FOUND);
-    assert_false(s->task->away);
+    assert_false(s->task->mark_mismatch);
 }
 
 static void damage_is_told_by_its_cause_not_by_a_stray_file(void **state)
@@ -285,7 +285,7 @@ static void answer_away(struct bench *b, enum fsm_task task, uint64_t step)
                                            .generation = 1,
                                            .status = ST_UNREACHABLE,
                                            .message = "the store is not there",
-                                           .away = true } };
+                                           .mark_mismatch = true } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
@@ -480,10 +480,10 @@ static void run_deep(struct store *s, enum fsm_task kind, uint64_t step)
         task->store[i] = '/';
     (void)snprintf(task->job, sizeof(task->job), "j-0123456789abc");
     task->step = step;
-    task->generation = task->retry = UINT32_MAX;
+    task->generation = task->try_number = UINT32_MAX;
     ckpt_call_name(UINT32_MAX, NONCE, task->call);
-    assert_int_equal(ckpt_folder_path(task->store, task->job, step, task->generation, task->retry,
-                                      task->dir, sizeof(task->dir)),
+    assert_int_equal(ckpt_folder_path(task->store, task->job, step, task->generation,
+                                      task->try_number, task->dir, sizeof(task->dir)),
                      ST_OK);
     assert_int_equal(buf_append_text(&task->manifest, "{}"), ST_OK);
     store_task_run(task, memory_io_table(s->memory));
