@@ -32,10 +32,10 @@ struct reducer {
     float **buffer;                 /* [buffer_count][count]; local.buffers of them are in use */
     struct reducer_extent *extents; /* [extent_count] what of each buffer is memory */
     size_t extent_count;
-    uint32_t *node_count; /* [size] partial sums of each rank */
+    uint32_t *partial_count; /* [size] partial sums of each rank */
     uint32_t buffer_count;
     bool stuck;               /* the device didn't let go of the buffers */
-    uint32_t rounds;          /* the largest of node_count */
+    uint32_t rounds;          /* the largest of partial_count */
     uint32_t operand_count;   /* of the owner's tree: all partial sums of all ranks, rank by rank */
     uint32_t *operand_of;     /* [size] first operand of each rank */
     struct reducer_add *tree; /* [operand_count - 1] what an owner adds */

@@ -198,16 +198,16 @@ static enum status allocate_tables(struct reducer *reducer, const struct reducer
     reducer->borders = calloc(buckets * (size + 1), sizeof(*reducer->borders));
     reducer->order = calloc(buckets, sizeof(*reducer->order));
     reducer->is_handed_over = calloc(buckets, sizeof(*reducer->is_handed_over));
-    reducer->node_count = calloc(size, sizeof(*reducer->node_count));
+    reducer->partial_count = calloc(size, sizeof(*reducer->partial_count));
     reducer->operand_of = calloc(size, sizeof(*reducer->operand_of));
     reducer->send = calloc(size, sizeof(*reducer->send));
     reducer->recv = calloc(size, sizeof(*reducer->recv));
     reducer->tree = calloc(reducer->lanes, sizeof(*reducer->tree));
     reducer->operand = calloc(reducer->lanes, sizeof(*reducer->operand));
     if (reducer->bucket_begin == NULL || reducer->bucket_end == NULL || reducer->borders == NULL ||
-        reducer->order == NULL || reducer->is_handed_over == NULL || reducer->node_count == NULL ||
-        reducer->operand_of == NULL || reducer->send == NULL || reducer->recv == NULL ||
-        reducer->tree == NULL || reducer->operand == NULL)
+        reducer->order == NULL || reducer->is_handed_over == NULL ||
+        reducer->partial_count == NULL || reducer->operand_of == NULL || reducer->send == NULL ||
+        reducer->recv == NULL || reducer->tree == NULL || reducer->operand == NULL)
         return ST_NO_MEMORY;
     memcpy(reducer->bucket_begin, options->bucket_begin, buckets * sizeof(*reducer->bucket_begin));
     for (size_t b = 0; b < buckets; b++)
@@ -231,7 +231,7 @@ static enum status allocate_buffers(struct reducer *reducer)
             return st;
         reducer->buffer_count++;
     }
-    const size_t foreign = reducer->operand_count - reducer->local.node_count;
+    const size_t foreign = reducer->operand_count - reducer->local.partial_count;
     const size_t staged = reducer->fast ? 0 : foreign * reducer->chunk_max;
     if (staged <= reducer->staging_count)
         return ST_OK;
@@ -271,7 +271,7 @@ static void free_tables(struct reducer *reducer)
     free(reducer->borders);
     free(reducer->order);
     free(reducer->is_handed_over);
-    free(reducer->node_count);
+    free(reducer->partial_count);
     free(reducer->operand_of);
     free(reducer->tree);
     free(reducer->operand);
@@ -283,13 +283,13 @@ static void free_tables(struct reducer *reducer)
 
 static int compare_nodes(const void *left, const void *right)
 {
-    const struct reducer_node *a = left, *b = right;
+    const struct reducer_tree_node *a = left, *b = right;
     const uint64_t begin = (uint64_t)a->index << a->level, other = (uint64_t)b->index << b->level;
     return begin < other ? -1 : begin > other;
 }
 
 /* The owner's additions: of all partial sums, by their lanes. */
-static void derive_tree(struct reducer *reducer, struct reducer_node *partial)
+static void derive_tree(struct reducer *reducer, struct reducer_tree_node *partial)
 {
     struct reducer_counter all;
     reducer_counter_init(&all, reducer->lanes, reducer->tree);
@@ -302,7 +302,7 @@ static void derive_tree(struct reducer *reducer, struct reducer_node *partial)
 
 /* order, partial: [lanes], overwritten. */
 static enum status derive_shares(struct reducer *reducer, const uint32_t *shares, uint32_t *order,
-                                 struct reducer_node *partial)
+                                 struct reducer_tree_node *partial)
 {
     uint32_t first = 0;
     reducer_spread(shares, reducer->size, order);
@@ -311,13 +311,13 @@ static enum status derive_shares(struct reducer *reducer, const uint32_t *shares
         enum status st = reducer_local_init(&local, order + first, shares[r], reducer->lanes);
         if (st != ST_OK)
             return st;
-        reducer->node_count[r] = local.node_count;
+        reducer->partial_count[r] = local.partial_count;
         reducer->operand_of[r] = reducer->operand_count;
-        if (local.node_count > reducer->rounds)
-            reducer->rounds = local.node_count;
-        CHECK(reducer->operand_count + local.node_count <= reducer->lanes);
-        for (uint32_t i = 0; i < local.node_count; i++) {
-            partial[reducer->operand_count] = local.node[i];
+        if (local.partial_count > reducer->rounds)
+            reducer->rounds = local.partial_count;
+        CHECK(reducer->operand_count + local.partial_count <= reducer->lanes);
+        for (uint32_t i = 0; i < local.partial_count; i++) {
+            partial[reducer->operand_count] = local.partial[i];
             partial[reducer->operand_count].place = reducer->operand_count;
             reducer->operand_count++;
         }
@@ -335,7 +335,7 @@ static enum status derive_shares(struct reducer *reducer, const uint32_t *shares
 static enum status derive_order(struct reducer *reducer, const uint32_t *shares)
 {
     uint32_t *order = calloc(reducer->lanes, sizeof(*order));
-    struct reducer_node *partial = calloc(reducer->lanes, sizeof(*partial));
+    struct reducer_tree_node *partial = calloc(reducer->lanes, sizeof(*partial));
     enum status st = ST_NO_MEMORY;
     if (order != NULL && partial != NULL)
         st = derive_shares(reducer, shares, order, partial);
@@ -530,7 +530,7 @@ void reducer_disconnect(struct reducer *reducer)
     memset(&reducer->local, 0, sizeof(reducer->local));
     reducer->bucket_begin = reducer->bucket_end = reducer->borders = reducer->order = NULL;
     reducer->is_handed_over = NULL;
-    reducer->node_count = reducer->operand_of = NULL;
+    reducer->partial_count = reducer->operand_of = NULL;
     reducer->tree = NULL;
     reducer->operand = NULL;
     reducer->send = reducer->recv = NULL;

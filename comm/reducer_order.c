@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 
-_Static_assert(LIMIT_LANES < 1 << REDUCER_NODES_MAX, "a node per level");
+_Static_assert(LIMIT_LANES < 1 << REDUCER_PARTIALS_MAX, "a node per level");
 
 /* Granularity of chunks in a bucket with fewer pieces than owners: a cache line. */
 #define FINE_ELEMENTS 16
@@ -27,7 +27,7 @@ void reducer_spread(const uint32_t *shares, uint32_t size, uint32_t *order)
     CHECK(size >= 1 && size <= LIMIT_RANKS);
     for (uint32_t r = 0, at = 0; r < size; at += shares[r++])
         begin[r] = at;
-    for (uint32_t level = REDUCER_NODES_MAX; level > 0; level--) {
+    for (uint32_t level = REDUCER_PARTIALS_MAX; level > 0; level--) {
         const uint32_t node = UINT32_C(1) << (level - 1);
         for (uint32_t r = 0; r < size; r++) {
             for (uint32_t i = 0; i < (shares[r] & node); i++)
@@ -37,29 +37,31 @@ void reducer_spread(const uint32_t *shares, uint32_t size, uint32_t *order)
 }
 
 /* The first lane right of a node. */
-static uint64_t end_of(const struct reducer_node *node)
+static uint64_t end_of(const struct reducer_tree_node *node)
 {
     return ((uint64_t)node->index + 1) << node->level;
 }
 
-static bool are_siblings(const struct reducer_node *left, const struct reducer_node *right)
+static bool are_siblings(const struct reducer_tree_node *left,
+                         const struct reducer_tree_node *right)
 {
     return left->level == right->level && right->index % 2 == 1 && left->index + 1 == right->index;
 }
 
-static bool is_only_child(const struct reducer_counter *counter, const struct reducer_node *node)
+static bool is_only_child(const struct reducer_counter *counter,
+                          const struct reducer_tree_node *node)
 {
     return node->level < counter->height && node->index % 2 == 0 && end_of(node) >= counter->lanes;
 }
 
-void reducer_counter_push(struct reducer_counter *counter, struct reducer_node node)
+void reducer_counter_push(struct reducer_counter *counter, struct reducer_tree_node node)
 {
     if (counter->count > 0) { /* disjoint and ascending */
-        const struct reducer_node *last = &counter->node[counter->count - 1];
+        const struct reducer_tree_node *last = &counter->partial[counter->count - 1];
         CHECK(end_of(last) <= (uint64_t)node.index << node.level);
     }
     for (;;) {
-        struct reducer_node *below = counter->node + counter->count - 1;
+        struct reducer_tree_node *below = counter->partial + counter->count - 1;
         if (counter->count > 0 && are_siblings(below, &node)) {
             const struct reducer_add add = { below->place, node.place };
             if (counter->adds != NULL)
@@ -73,8 +75,8 @@ void reducer_counter_push(struct reducer_counter *counter, struct reducer_node n
         node.level++;
         node.index /= 2;
     }
-    CHECK(counter->count < REDUCER_NODES_MAX);
-    counter->node[counter->count++] = node;
+    CHECK(counter->count < REDUCER_PARTIALS_MAX);
+    counter->partial[counter->count++] = node;
 }
 
 /* The lowest place that no partial sum is in. */
@@ -83,7 +85,7 @@ static uint32_t free_place(const struct reducer_counter *counter)
     for (uint32_t place = 0;; place++) {
         bool used = false;
         for (uint32_t i = 0; i < counter->count; i++)
-            used = used || counter->node[i].place == place;
+            used = used || counter->partial[i].place == place;
         if (!used)
             return place;
     }
@@ -117,12 +119,12 @@ enum status reducer_local_init(struct reducer_local *local, const uint32_t *lane
         CHECK(place < made.buffers);
         made.buffer_of[i] = place;
         made.add_begin[i] = counter.add_count;
-        reducer_counter_push(&counter, (struct reducer_node){ 0, lane[i], place });
+        reducer_counter_push(&counter, (struct reducer_tree_node){ 0, lane[i], place });
     }
     CHECK(counter.add_count < n); /* each addition makes one partial sum of two */
     made.add_begin[n] = counter.add_count;
-    memcpy(made.node, counter.node, sizeof(made.node));
-    made.node_count = counter.count;
+    memcpy(made.partial, counter.partial, sizeof(made.partial));
+    made.partial_count = counter.count;
     *local = made;
     return ST_OK;
 }

@@ -24,9 +24,9 @@
 #include "common/status.h"
 
 /* Most nodes of a share, or of a counter: one per level. */
-#define REDUCER_NODES_MAX 16
+#define REDUCER_PARTIALS_MAX 16
 
-struct reducer_node {
+struct reducer_tree_node {
     uint32_t level, index;
     uint32_t place; /* where its sum lies */
 };
@@ -42,7 +42,8 @@ struct reducer_add {
  */
 struct reducer_counter {
     uint32_t lanes, height;
-    struct reducer_node node[REDUCER_NODES_MAX]; /* from left to right, no siblings among them */
+    struct reducer_tree_node
+        partial[REDUCER_PARTIALS_MAX]; /* from left to right, no siblings among them */
     uint32_t count;
     struct reducer_add *adds; /* borrowed; NULL: they are only counted */
     size_t add_count;
@@ -50,7 +51,7 @@ struct reducer_counter {
 
 void reducer_counter_init(struct reducer_counter *counter, uint32_t lanes,
                           struct reducer_add *adds);
-void reducer_counter_push(struct reducer_counter *counter, struct reducer_node node);
+void reducer_counter_push(struct reducer_counter *counter, struct reducer_tree_node node);
 
 /* Orders the lanes: [sum of shares] those of rank 0 first, of each rank ascending. */
 void reducer_spread(const uint32_t *shares, uint32_t size, uint32_t *order);
@@ -61,8 +62,8 @@ struct reducer_local {
     uint32_t *buffer_of; /* [n] the buffer that its i-th lane is written into */
     size_t *add_begin;   /* [n + 1] into adds: what is added once that is done */
     struct reducer_add *adds;
-    struct reducer_node node[REDUCER_NODES_MAX]; /* the partial sums that are left */
-    uint32_t node_count;
+    struct reducer_tree_node partial[REDUCER_PARTIALS_MAX]; /* the partial sums that are left */
+    uint32_t partial_count;
     uint32_t buffers; /* how many are needed */
 };
 

@@ -90,27 +90,27 @@ static enum status exchange_partials(struct reducer *reducer, size_t bucket)
     chunk_of(reducer, bucket, reducer->rank, &own_begin, &own_end);
     uint32_t foreign = 0;
     for (uint32_t r = 0; r < reducer->size; r++) {
-        for (uint32_t k = 0; k < reducer->node_count[r]; k++) {
+        for (uint32_t k = 0; k < reducer->partial_count[r]; k++) {
             float **operand = &reducer->operand[reducer->operand_of[r] + k];
             if (r == reducer->rank) {
-                *operand = reducer->buffer[reducer->local.node[k].place] + own_begin;
+                *operand = reducer->buffer[reducer->local.partial[k].place] + own_begin;
             } else {
                 *operand = reducer->staging + reducer->chunk_max * foreign++;
             }
         }
     }
-    CHECK(foreign == reducer->operand_count - reducer->local.node_count);
+    CHECK(foreign == reducer->operand_count - reducer->local.partial_count);
     for (uint32_t k = 0; k < reducer->rounds; k++) {
         for (uint32_t r = 0; r < reducer->size; r++) {
             size_t begin = 0, end = 0;
             chunk_of(reducer, bucket, r, &begin, &end);
             reducer->send[r] = (struct comm_segment){ NULL, 0 };
             reducer->recv[r] = (struct comm_segment){ NULL, 0 };
-            if (k < reducer->local.node_count) {
-                float *partial = reducer->buffer[reducer->local.node[k].place];
+            if (k < reducer->local.partial_count) {
+                float *partial = reducer->buffer[reducer->local.partial[k].place];
                 reducer->send[r] = segment_of(partial, begin, end);
             }
-            if (k < reducer->node_count[r]) {
+            if (k < reducer->partial_count[r]) {
                 float *operand = reducer->operand[reducer->operand_of[r] + k];
                 reducer->recv[r] = segment_of(operand, 0, own_end - own_begin);
             }
@@ -128,7 +128,7 @@ static enum status add_tree(struct reducer *reducer, size_t bucket)
 {
     size_t begin = 0, end = 0;
     chunk_of(reducer, bucket, reducer->rank, &begin, &end);
-    float *result = reducer->buffer[reducer->local.node[0].place] + begin;
+    float *result = reducer->buffer[reducer->local.partial[0].place] + begin;
     const uint32_t adds = reducer->operand_count - 1;
     const size_t block = reducer->device != NULL ? end - begin : BLOCK_ELEMENTS;
     for (size_t at = 0; at < end - begin; at += block) {
@@ -160,11 +160,11 @@ static enum status gather_chunks(struct reducer *reducer, float *data, size_t bu
 /* The rank's partial sums into one, then the sum of all ranks' in NCCL's or Gloo's own order. */
 static enum status reduce_fast(struct reducer *reducer, size_t begin, size_t end)
 {
-    float *into = reducer->buffer[reducer->local.node[0].place] + begin;
-    for (uint32_t k = 1; k < reducer->local.node_count; k++) {
-        enum status st =
-            add_vectors(reducer, into, into, reducer->buffer[reducer->local.node[k].place] + begin,
-                        end - begin, reducer->communication);
+    float *into = reducer->buffer[reducer->local.partial[0].place] + begin;
+    for (uint32_t k = 1; k < reducer->local.partial_count; k++) {
+        enum status st = add_vectors(reducer, into, into,
+                                     reducer->buffer[reducer->local.partial[k].place] + begin,
+                                     end - begin, reducer->communication);
         if (st != ST_OK)
             return st;
     }
@@ -312,7 +312,7 @@ enum status reducer_wait(struct reducer *reducer, int64_t *exposed_ns)
 
 float *reducer_sum(const struct reducer *reducer)
 {
-    return reducer->buffer[reducer->local.node[0].place];
+    return reducer->buffer[reducer->local.partial[0].place];
 }
 
 /* ---- owners ---- */

@@ -209,7 +209,7 @@ static double default_decay(enum jobspec_optimizer name)
 
 /* Returns whether biases and norms of a text model don't decay by default, as GPT-2's trainers do
  * it. */
-static bool spares_biases(enum jobspec_optimizer name)
+static bool exempts_biases(enum jobspec_optimizer name)
 {
     switch (name) {
     case JOBSPEC_OPTIMIZER_ADAMW:
@@ -227,7 +227,7 @@ static void check_optimizer(struct reader *reader)
     const enum jobspec_optimizer name = job->train.optimizer.name;
     if (!reader_has(reader, "train.optimizer.weight_decay"))
         job->train.optimizer.weight_decay = default_decay(name);
-    if (!reader_has(reader, "train.optimizer.no_decay") && spares_biases(name) &&
+    if (!reader_has(reader, "train.optimizer.no_decay") && exempts_biases(name) &&
         jobspec_is_text(&job->model)) {
         job->train.optimizer.no_decay.bias = true;
         job->train.optimizer.no_decay.norm = true;

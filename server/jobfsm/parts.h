@@ -36,7 +36,7 @@ enum fsm_state {
     FSM_FORMING,    /* trainers start, find each other, restore */
     FSM_RUNNING,
     FSM_SAVING,     /* the last save of the generation, or of the job */
-    FSM_RECOVERING, /* a generation failed: its trainers end, or the next one waits */
+    FSM_RECOVERING, /* a generation ends, after a failure or by a change; or the next one waits */
     FSM_PAUSED,
     FSM_SUCCEEDED, /* this one and those below are final */
     FSM_FAILED,

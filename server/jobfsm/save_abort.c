@@ -3,7 +3,7 @@
  * the store. (save.c has the states of a save; what both need stands here.)
  *
  * A dropped save goes in order: ranks are told, each unlinks its file and says so, then the folder
- * is removed. Until then its step isn't saved again, as a late file would lie in the new folder.
+ * is removed. Each further try of that save has a folder of its own: a late file harms none.
  */
 #include "server/jobfsm/save_abort.h"
 

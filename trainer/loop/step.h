@@ -5,7 +5,8 @@
  *                 sum over all lanes. Communicates; changes no state.
  *   step_update   clipping, optimizer, running statistics, and the kernels' copies of the
  *                 parameters. Begins only when everything that it reads is complete. Communicates
- *                 with nobody, unless ranks own parts of the moments (trainer/worker/ownership.h).
+ *                 in two layouts only: with owners of parts of the moments
+ *                 (trainer/worker/ownership.h), and with other stages (trainer/stage/stage.h).
  *
  * So where a peer dies, the survivors differ by at most one whole step.
  *

@@ -240,7 +240,7 @@ enum status stage_spread(struct stage *stage)
 /* Shares the parameters within the stage, where its ranks own parts; then with the others.
  * Collectives are counted alike in all stages, also in one with nobody to gather from
  * (server/jobfsm/hang). */
-static enum status share_params(void *arg, float *params)
+static enum status gather_params(void *arg, float *params)
 {
     struct stage *s = arg;
     const struct device *d = s->options.device;
@@ -259,7 +259,7 @@ static enum status share_params(void *arg, float *params)
     return stage_spread(s);
 }
 
-static enum status share_squares(void *arg, double *packed, float *scalars)
+static enum status exchange_squares(void *arg, double *packed, float *scalars)
 {
     struct stage *s = arg;
     const struct device *d = s->options.device;
@@ -303,7 +303,7 @@ enum status stage_hold(struct stage *stage, struct optimizer *optimizer)
 {
     struct stage *s = stage;
     s->optimizer = optimizer;
-    s->peers = (struct optimizer_peers){ share_squares, share_params, s };
+    s->peers = (struct optimizer_peers){ exchange_squares, gather_params, s };
     enum status st = stage_note_held(s);
     if (st == ST_OK)
         st = open_ties(s);

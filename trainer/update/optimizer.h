@@ -105,10 +105,10 @@ struct optimizer_peers {
     /* Completes the sums of squares. packed: in host memory, owner after owner,
      * optimizer_squares(i) of each; on entry only this rank's are there. scalars: the sum's,
      * likewise, where not every rank has them (OPTIMIZER_SCALARS). */
-    enum status (*share_squares)(void *arg, double *packed, float *scalars);
+    enum status (*exchange_squares)(void *arg, double *packed, float *scalars);
     /* Completes the parameters: on entry the elements that this rank owns are new, on return
      * all. */
-    enum status (*share_params)(void *arg, float *params);
+    enum status (*gather_params)(void *arg, float *params);
     void *arg;
 };
 
@@ -142,7 +142,7 @@ struct optimizer_report {
  * looks at the state there. With peers it waits for that, too.
  * Errors: ST_NUMERIC  loss or gradient is not finite; nothing was written, out_report is filled in
  *         ST_INVALID  there are no targets; nothing was written
- *         those of the peers: in share_params the state is neither old nor new any more
+ *         those of the peers: in gather_params the state is neither old nor new any more
  */
 MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, float *sum,
                                         const struct optimizer_step *step, struct stream *stream,

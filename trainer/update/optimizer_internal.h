@@ -35,7 +35,7 @@ struct optimizer {
     struct lane_layout layout;
     float *params, *stats, *moments[OPTIMIZER_MOMENTS_MAX];
     int moment_count;
-    bool shares;                          /* other ranks own parts of the moments ... */
+    bool has_peers;                       /* other ranks own parts of the moments ... */
     bool replicas;                        /* ... and some of them this one's */
     bool params_in_parts, stats_in_parts; /* there is memory for the extents only */
     struct lane_extent param_extent[OPTIMIZER_EXTENTS_MAX], stat_extent[OPTIMIZER_STRETCHES_MAX];

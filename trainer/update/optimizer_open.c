@@ -106,8 +106,9 @@ static enum status allocate_moments(struct optimizer *optimizer)
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < optimizer->moment_count; i++) {
         float **moment = &optimizer->moments[i];
-        st = optimizer->shares ? allocate_owned(optimizer, moment)
-                               : allocate_floats(optimizer, optimizer->layout.param_count, moment);
+        st = optimizer->has_peers
+                 ? allocate_owned(optimizer, moment)
+                 : allocate_floats(optimizer, optimizer->layout.param_count, moment);
     }
     return st;
 }
@@ -358,7 +359,7 @@ static enum status take_parts(struct optimizer *optimizer, const struct owners *
         optimizer->parts[i].count = own[i].count;
     }
     optimizer->part_count = count;
-    optimizer->shares = owners->size > 1;
+    optimizer->has_peers = owners->size > 1;
     CHECK(norm_blocks(optimizer->tape, begin) == optimizer->norm_count);
     pack_blocks(optimizer, owners, begin);
     return ST_OK;
@@ -414,7 +415,7 @@ enum status optimizer_keep_copies(struct optimizer *optimizer, const struct plan
 enum status optimizer_own(struct optimizer *optimizer, const struct owners *owners,
                           const struct optimizer_move *move)
 {
-    const bool shared = optimizer->shares;
+    const bool shared = optimizer->has_peers;
     float *before[OPTIMIZER_MOMENTS_MAX];
     if (move == NULL) /* there may be no room for both */
         free_moments(optimizer, optimizer->moments, shared);
@@ -500,7 +501,7 @@ void optimizer_free(struct optimizer *optimizer)
                 optimizer->params_in_parts);
     free_floats(optimizer, &optimizer->stats, optimizer->layout.stat_count,
                 optimizer->stats_in_parts);
-    free_moments(optimizer, optimizer->moments, optimizer->shares);
+    free_moments(optimizer, optimizer->moments, optimizer->has_peers);
     let_go(optimizer);
     if (optimizer->copies.count > 0)
         table->free(optimizer->backend, (void *)optimizer->copies.copies);

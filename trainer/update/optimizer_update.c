@@ -49,7 +49,7 @@ enum status optimizer_checksum(struct optimizer *optimizer, struct stream *strea
         st = sum_extent(optimizer, optimizer->params, extent->first, extent->end - extent->first,
                         &at, stream);
     }
-    if (st == ST_OK && (!optimizer->shares || optimizer->replicas))
+    if (st == ST_OK && (!optimizer->has_peers || optimizer->replicas))
         st = sum_moments(optimizer, &at, stream);
     for (size_t i = 0; st == ST_OK && i < optimizer->stat_extents; i++) {
         const struct lane_extent *extent = &optimizer->stat_extent[i];
@@ -132,8 +132,8 @@ static enum status examine_sum(struct optimizer *optimizer, const float *sum,
     const float *scalars = optimizer->scalars;
     enum status st = fetch_facts(optimizer, sum, stream);
     if (st == ST_OK && step->peers != NULL) {
-        st = step->peers->share_squares(step->peers->arg, optimizer->squares_read,
-                                        optimizer->scalars);
+        st = step->peers->exchange_squares(step->peers->arg, optimizer->squares_read,
+                                           optimizer->scalars);
     }
     if (st != ST_OK)
         return st;
@@ -170,7 +170,7 @@ static float grad_scale(const struct optimizer *optimizer, const struct optimize
  * only some of the elements. */
 static const struct copy_map *copies_of(const struct optimizer *optimizer)
 {
-    if (optimizer->shares || optimizer->copies.count == 0)
+    if (optimizer->has_peers || optimizer->copies.count == 0)
         return NULL;
     CHECK(optimizer->part_count == 1 && optimizer->parts[0].first == 0); /* as copies count */
     return &optimizer->copies;
@@ -282,7 +282,7 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
 {
     CHECK(step->update >= 1);
     CHECK(step->loss_scale > 0);
-    CHECK((step->peers != NULL) == optimizer->shares);
+    CHECK((step->peers != NULL) == optimizer->has_peers);
     struct optimizer_report report = { .began = false };
     out_report->began = false;
     enum status st = add_ties(optimizer, sum, step->ties, stream);
@@ -299,6 +299,6 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
         st = update_stats(optimizer, sum, (double)optimizer->scalars[SUM_MICRO], stream);
     if (st != ST_OK || step->peers == NULL)
         return st;
-    st = step->peers->share_params(step->peers->arg, optimizer->params);
+    st = step->peers->gather_params(step->peers->arg, optimizer->params);
     return st == ST_OK ? optimizer->table->stream_sync(optimizer->backend, stream) : st;
 }

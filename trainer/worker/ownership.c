@@ -122,7 +122,7 @@ static void end_exchange(const struct ownership *o, const char *name, enum statu
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): in a pipeline they come from another rank */
-static enum status share_squares(void *arg, double *packed, float *scalars)
+static enum status exchange_squares(void *arg, double *packed, float *scalars)
 {
     struct ownership *o = arg;
     const struct comm_segment *own = &o->squares.segments[o->rank];
@@ -139,7 +139,7 @@ static enum status share_squares(void *arg, double *packed, float *scalars)
     return st;
 }
 
-static enum status share_params(void *arg, float *params)
+static enum status gather_params(void *arg, float *params)
 {
     struct ownership *o = arg;
     const struct device *device = o->options.device;
@@ -158,7 +158,7 @@ static enum status open_exchanges(struct ownership *o, const struct optimizer *o
     gather_close(&o->squares, o->options.device);
     if (!ownership_is_shared(o))
         return ST_OK;
-    o->peers = (struct optimizer_peers){ share_squares, share_params, o };
+    o->peers = (struct optimizer_peers){ exchange_squares, gather_params, o };
     for (uint32_t r = 0; r < o->size; r++)
         bytes[r] = optimizer_squares(optimizer, r) * sizeof(double);
     return gather_open(&o->squares, o->options.device, bytes, o->size);

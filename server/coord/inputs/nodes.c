@@ -302,7 +302,7 @@ static void agent_hello(struct coord *coord, struct coord_conn *conn,
 
 /* Writes the last line of the trainer's log, which is JSON (common/log.h), in words; other lines as
  * they are. */
-static void last_words(const Cairn__V1__TrainerExited *exited, struct reason *out)
+static void last_log_line(const Cairn__V1__TrainerExited *exited, struct reason *out)
 {
     const char *line = exited->n_last_lines > 0 ? exited->last_lines[exited->n_last_lines - 1] : "";
     json_t *entry = json_loads(line, 0, NULL);
@@ -314,7 +314,7 @@ static void last_words(const Cairn__V1__TrainerExited *exited, struct reason *ou
 static void explain_exit(const Cairn__V1__TrainerExited *exited, struct reason *out)
 {
     struct reason words;
-    last_words(exited, &words);
+    last_log_line(exited, &words);
     const char *last = words.text;
     char how[96] = "is gone, nobody knows why";
     switch ((int)exited->cause) {

@@ -364,7 +364,7 @@ static uint32_t count_partials(const uint32_t *lane, uint32_t n, uint32_t lanes)
     for (uint32_t i = 0; i < n; i++)
         used = local.buffer_of[i] + 1 > used ? local.buffer_of[i] + 1 : used;
     assert_int_equal(used, reducer_gradient_buffers(n));
-    const uint32_t partials = local.node_count;
+    const uint32_t partials = local.partial_count;
     reducer_local_release(&local);
     return partials;
 }
@@ -377,7 +377,7 @@ static uint32_t count_of_ranges(const uint32_t *shares, uint32_t size, uint32_t 
     for (uint32_t r = 0; r < size; r++) {
         reducer_counter_init(&counter, lanes, NULL);
         for (uint32_t i = 0; i < shares[r]; i++)
-            reducer_counter_push(&counter, (struct reducer_node){ 0, lane++, 0 });
+            reducer_counter_push(&counter, (struct reducer_tree_node){ 0, lane++, 0 });
         partials += counter.count;
     }
     return partials;
@@ -439,20 +439,20 @@ static void counter_adds_in_the_order_of_the_tree(void **state)
 {
     (void)state;
     for (uint32_t lanes = 1; lanes <= 300; lanes++) {
-        double values[300], buffer[REDUCER_NODES_MAX];
+        double values[300], buffer[REDUCER_PARTIALS_MAX];
         struct reducer_local local;
         size_t added = 0;
         uint32_t order[300];
         reducer_spread(&lanes, 1, order);
         assert_int_equal(reducer_local_init(&local, order, lanes, lanes), ST_OK);
-        assert_int_equal(local.node_count, 1);
+        assert_int_equal(local.partial_count, 1);
         for (uint32_t lane = 0; lane < lanes; lane++) {
             values[lane] = (double)lane_value(lane, 7);
             buffer[local.buffer_of[lane]] = values[lane];
             for (; added < local.add_begin[lane + 1]; added++)
                 buffer[local.adds[added].into] += buffer[local.adds[added].from];
         }
-        assert_true(buffer[local.node[0].place] == tree_sum(values, lanes));
+        assert_true(buffer[local.partial[0].place] == tree_sum(values, lanes));
         reducer_local_release(&local);
     }
 }
