@@ -80,8 +80,8 @@ struct fsm_ending {
 };
 
 /*
- * The state of a job's newest generation. It refines the job's state: RECOVERING and PLACING are
- * GONE, SPARES or KEPT; a generation that ends (`ending.to` is set) is one of the last four.
+ * The state of a job's newest generation. It refines the job's state: RECOVERING is one of the last
+ * four while the generation ends (`ending.to` is set), then GONE, SPARES or KEPT, as PLACING is.
  *
  * Moves, made from FSM_GEN_MOVES by tests/tidy/moves.py:
  *

@@ -345,6 +345,7 @@ enum fsm_task {
  * The journal has COLLECTING (with the reports that are in), COMMITTING and DROPPING. A save that
  * is OPENING when the coordinator dies is begun again by its ranks. One that is COMMITTED or
  * DROPPED keeps its place as long as nobody needs it, so that late ranks hear what became of it.
+ * docs/crash.md has a table of what a restart makes of each.
  */
 enum fsm_save_state {
     FSM_SAVE_FREE,

@@ -9,10 +9,12 @@
  - In a comment with a diagram ("A -> B [function]", also with longer arrows), what stands in brackets is a
    function of the same folder.
  - In docs/walks.md, docs/hacking.md and docs/guarantees.md "`FILE` `name()`" means that FILE defines name.
+ - What docs/hacking.md says to look for ("git grep WORD FOLDER") is found in a source.
  - Nobody cites what a reader of the repository can't open ("design 8").
 """
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -100,6 +102,17 @@ def check_walks(root, text, files):
                     yield at, f"says that {name} defines {function}()"
 
 
+def check_greps(root, text, files):
+    for at, row in enumerate(text.split("\n"), 1):
+        for line in re.findall(r"`git grep ([^`]+)`", row):
+            words = shlex.split(line)
+            flags = re.I if "-i" in words else 0
+            word, *folder = [word for word in words if word != "-i"]
+            sources = [name for name in files if name.endswith(SOURCES) and name.startswith(tuple(folder) or "")]
+            if not any(re.search(re.escape(word), Path(root, name).read_text(encoding="utf-8"), flags) for name in sources):
+                yield at, f"says 'git grep {line}', which finds nothing"
+
+
 def check_tree(root):
     files = files_of(root)
     functions = functions_of(root, files)
@@ -117,6 +130,9 @@ def check_tree(root):
         elif name.endswith((".md", "CMakeLists.txt", ".py", ".cmake", ".proto")):
             if name.startswith("tests/tidy/"):
                 continue # these speak of files that don't exist
+            if name == "docs/hacking.md":
+                for at, what in check_greps(root, path.read_text(encoding="utf-8"), files):
+                    yield f"{name}:{at}: {what}"
             if name in WALKS:
                 for at, what in check_walks(root, path.read_text(encoding="utf-8"), files):
                     yield f"{name}:{at}: {what}"
@@ -133,6 +149,7 @@ def self_test():
         "docs/four.md": ("`a/five.c`", "names a/five.c"),
         "a/six.c": ("/* one*.cu */", "names one*.cu"),
         "docs/walks.md": ("1. `b/one.c` `make_it()`, `lose_it()`: makes", "b/one.c defines lose_it()"),
+        "docs/hacking.md": ("Example: `git grep -i MAKE_IT b`, `git grep 'lost it'`", "says 'git grep 'lost it''"),
         "docs/guarantees.md": ("`b/test.py` `test_it()`, `test_gone()`", "b/test.py defines test_gone()"),
     }
     good = {"b/one.c": "/* two.h, a/one.c and on*.c; A ──▶ B [make_it, no words here]; llm.c */\nint make_it(void)\n{\n}\n",
