@@ -12,6 +12,9 @@
  *                              |  ckpt_quarantine
  *                              +------------------> bad-…
  *
+ * ckpt_folder_drop also takes a WRITTEN save that the check refuses. The save's state in
+ * server/jobfsm/parts.h is COLLECTING at FOLDER, CHECKING at WRITTEN, COMMITTING at DECIDED.
+ *
  * Invariants:
  *  (1) manifest.json is in a folder only after every byte of every file that it names, and their
  *      names, are durable.

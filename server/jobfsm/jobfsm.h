@@ -31,7 +31,7 @@
  *   PLACING -> FORMING [form_generation]: the store took a file
  *   FORMING -> RUNNING [fsm_enter_running]: all ranks are ready
  *   RUNNING -> SAVING [fsm_enter_running]: it was to stop or pause, and hasn't saved yet
- *   RUNNING -> SAVING [find_or_open]: the last step is saved
+ *   RUNNING -> SAVING [find_or_open]: the last save begins
  *   RUNNING -> SAVING [ask_to_leave]: pause, stop, drain
  *   RUNNING -> SAVING [fsm_watch]: its time is over
  *   RUNNING -> SAVING [fsm_end_ranks]: all finished, kill, drain

@@ -21,7 +21,7 @@
     X(B(PLACING), FORMING, form_generation, "the store took a file")                               \
     X(B(FORMING), RUNNING, fsm_enter_running, "all ranks are ready")                               \
     X(B(RUNNING), SAVING, fsm_enter_running, "it was to stop or pause, and hasn't saved yet")      \
-    X(B(RUNNING), SAVING, find_or_open, "the last step is saved")                                  \
+    X(B(RUNNING), SAVING, find_or_open, "the last save begins")                                    \
     X(B(RUNNING), SAVING, ask_to_leave, "pause, stop, drain")                                      \
     X(B(RUNNING), SAVING, fsm_watch, "its time is over")                                           \
     X(B(RUNNING), SAVING, fsm_end_ranks, "all finished, kill, drain")                              \

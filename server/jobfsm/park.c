@@ -9,7 +9,7 @@
  *     v                           [close_generation]
  *   RECOVERING, it keeps workers  slots are looked for, for the seats of those that are gone; none
  *     |                           for FSM_KEEP_MS: the kept ones are ended, as others wait
- *     v                           [fsm_on_placed], then the store is asked, if it wasn't yet
+ *     v                           [fsm_on_placed]; PLACING while the store is asked, if it must be
  *   FORMING                       newcomers are started, the kept ones are told to regroup
  *
  * A kept worker has a process, a slot, its session of the generation that ended, and no part in any

@@ -325,7 +325,7 @@ enum fsm_task {
 /* ---- saves ---- */
 
 /*
- * The state of a save. A save is one attempt at a checkpoint of one step.
+ * The state of a save. A save may become the checkpoint of one step, by one of its tries.
  *
  * Moves, made from FSM_SAVE_MOVES by tests/tidy/moves.py:
  *
