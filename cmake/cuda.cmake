@@ -1,12 +1,12 @@
 # The CUDA toolkit and what the module links: cuBLASLt, cuDNN, NCCL.
 #
-#   CAIRN_CUDA=AUTO   the module is built where all of it is found; not with sanitizers
-#   CAIRN_CUDA=ON     … and it is an error if something is missing
-#   CAIRN_CUDA=OFF    no module
+#   CAIRN_CUDA=OFF    no module: it takes longer to build than all else, and most machines have no GPU
+#   CAIRN_CUDA=ON     the module, and an error if something that it needs is missing
+#   CAIRN_CUDA=AUTO   the module where all of it is found; not with sanitizers (preset dev)
 #
 # Sets CAIRN_CUDA_FOUND (the module is built) and CAIRN_CUDA_HEADERS (the headers are there: its
 # host side is built against the fakes of tests/gpu/fake).
-set(CAIRN_CUDA AUTO CACHE STRING "Build cairn-cuda.so: AUTO | ON | OFF")
+set(CAIRN_CUDA OFF CACHE STRING "Build cairn-cuda.so: OFF | ON | AUTO")
 set(CAIRN_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING
     "GPU architectures of the module's own kernels; the virtual one is for later GPUs")
 

@@ -118,7 +118,7 @@ enum status module_load(const char *device, int ordinal, const struct module **o
     if (!module_find(path)) {
         reason_set(reason,
                    "device cuda: %.300s is not there: install the CUDA module (cairn built "
-                   "where CMake finds a CUDA toolkit), or set CAIRN_CUDA_MODULE, " INSTEAD,
+                   "with -DCAIRN_CUDA=ON), or set CAIRN_CUDA_MODULE, " INSTEAD,
                    path);
         return ST_NOT_FOUND;
     }
