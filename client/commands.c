@@ -5,6 +5,7 @@
 #include "client/base/client.h"
 #include "client/cert/commands.h"
 #include "client/ckpt/commands.h"
+#include "client/context/commands.h"
 #include "client/manual.h"
 #include "client/preflight/files.h"
 #include "client/query/commands.h"
@@ -14,6 +15,8 @@
 static const struct option options_of_all[] = {
     { "addr", '\0', OPTION_TEXT, AT(addr), "ADDR",
       "coordinator: unix:/path or host:port (CAIRN_ADDR)" },
+    { "context", '\0', OPTION_TEXT, AT(context), "CONTEXT",
+      "a coordinator by its name of 'cairn context ls'; -: none (CAIRN_CONTEXT)" },
     { "tls-cert", '\0', OPTION_TEXT, AT(tls.cert), "FILE",
       "your certificate, for a coordinator elsewhere (CAIRN_TLS_CERT)" },
     { "tls-key", '\0', OPTION_TEXT, AT(tls.key), "FILE", "its key (CAIRN_TLS_KEY)" },
@@ -230,6 +233,14 @@ static const struct option dir_options[] = { DIR, { 0 } };
 static const struct option cert_check_options[] = {
     { "key", '\0', OPTION_TEXT, AT(key), "FILE", "its key (default: with .key for .crt)" },
     { "ca", '\0', OPTION_TEXT, AT(ca), "FILE", "who signs (default: ca.crt beside it)" },
+    { 0 },
+};
+
+static const struct option context_add_options[] = {
+    { "home", '\0', OPTION_TEXT, AT(home), "DIR", "a home of this machine, as CAIRN_HOME says it" },
+    { "token-file", '\0', OPTION_TEXT, AT(token_file), "FILE",
+      "the token of a coordinator on loopback without TLS (CAIRN_TOKEN_FILE)" },
+    { "force", '\0', OPTION_FLAG, AT(force), NULL, "replace one of that name" },
     { 0 },
 };
 
@@ -496,6 +507,31 @@ static const struct command rows[] = {
       "From here and at once, once. Exits 0 if each took it; else 4 where one refused it, 5 where\n"
       "one doesn't answer, 2 if the list has mistakes.",
       "webhook test\nwebhook test team", NULL, cmd_webhook_test, GROUP_CLUSTER },
+    { "context", "add", OPERAND_NONE, 1, 1, false,
+      "NAME --addr ADDR [--tls-cert FILE --tls-key FILE --tls-ca FILE] | --home DIR",
+      "give a name to a coordinator and the way to it",
+      "Kept in ~/.config/cairn/contexts.json. Certificates, keys and tokens stay where they are: "
+      "it\n"
+      "holds the paths of their files. Needs no coordinator.",
+      "context add lab --addr ada.example.org:7000 --tls-ca ca.crt --tls-cert me.crt --tls-key "
+      "me.key\n"
+      "context add scratch --home /scratch/cairn",
+      context_add_options, cmd_context_add, GROUP_CLUSTER },
+    { "context", "use", OPERAND_CONTEXT, 1, 1, false, "NAME|-",
+      "make a context the current one; - means none",
+      "It counts wherever a call has no --context and no --addr, and the environment no\n"
+      "CAIRN_CONTEXT, CAIRN_ADDR or CAIRN_HOME.",
+      "context use lab\ncontext use -", NULL, cmd_context_use, GROUP_CLUSTER },
+    { "context", "ls", OPERAND_NONE, 0, 0, false, "", "list the contexts and mark the current one",
+      NULL, "context ls\ncontext ls -o wide\ncontext ls -o name", NULL, cmd_context_ls,
+      GROUP_CLUSTER },
+    { "context", "rm", OPERAND_CONTEXT, 1, 1, false, "NAME", "forget a context",
+      "The coordinator, its jobs and the files that the context names stay.", "context rm lab",
+      NULL, cmd_context_rm, GROUP_CLUSTER },
+    { "context", "show", OPERAND_CONTEXT, 0, 1, false, "[NAME]",
+      "show a context, by default the one that counts, and what chose it",
+      "Where none counts it shows where calls go all the same.",
+      "context show\ncontext show lab -o json", NULL, cmd_context_show, GROUP_CLUSTER },
     { NULL, "completion", OPERAND_SHELL, 1, 1, false, "bash|zsh|fish",
       "print a completion script for a shell", NULL,
       "completion bash > ~/.local/share/bash-completion/completions/cairn", NULL, cmd_completion,
@@ -504,7 +540,7 @@ static const struct command rows[] = {
       "print the versions of client and coordinator", NULL, "version\nversion -o json", NULL,
       cmd_version, GROUP_CLUSTER },
     /* What the scripts of completion ask. */
-    { NULL, "complete", OPERAND_NONE, 1, 2, true, "jobs|checkpoints|nodes [WORD]",
+    { NULL, "complete", OPERAND_NONE, 1, 2, true, "jobs|checkpoints|nodes|webhooks|contexts [WORD]",
       "list what a word may become", NULL, "complete jobs\ncomplete checkpoints tiny@", NULL,
       cmd_complete, GROUP_CLUSTER },
     /* What submit asks, for S3 with the coordinator's environment. */

@@ -11,6 +11,7 @@
 #include "checkpoint/store/store.h"
 #include "client/base/client.h"
 #include "client/commands.h"
+#include "client/context/choose.h"
 #include "client/help.h"
 #include "client/print/output.h"
 #include "rpc/client.h"
@@ -74,6 +75,9 @@ int main(int argc, char **argv)
         (void)show_help(&client);
         return EXIT_USAGE;
     }
+    const enum exit_code chosen = context_apply(&client);
+    if (chosen != EXIT_DONE)
+        return (int)chosen;
     enum status st = paths_open(&client.paths);
     if (st != ST_OK) {
         client_error("there is no place for state; set CAIRN_HOME");

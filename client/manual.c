@@ -207,6 +207,8 @@ static const struct {
                     "~/.local/state/cairn, of root "
                     "/var/lib/cairn)." },
     { "CAIRN_ADDR", "As --addr." },
+    { "CAIRN_CONTEXT", "As --context." },
+    { "XDG_CONFIG_HOME", "Contexts are in cairn/contexts.json in it (default: ~/.config)." },
     { "CAIRN_TLS_CERT, CAIRN_TLS_KEY, CAIRN_TLS_CA", "As --tls-cert, --tls-key and --tls-ca." },
     { "CAIRN_TOKEN_FILE", "The token for TCP on loopback (default: token in the home)." },
     { "NO_COLOR", "If it is set and not empty: no colours." },

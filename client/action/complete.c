@@ -9,6 +9,7 @@
 
 #include "client/action/commands.h"
 #include "client/ask/call.h"
+#include "client/context/contexts.h"
 #include "client/print/output.h"
 #include "common/buf.h"
 #include "common/cleanup.h"
@@ -59,6 +60,23 @@ static enum status put_nodes(struct client *client, struct buf *out)
     for (size_t i = 0; st == ST_OK && i < list->n_nodes; i++)
         st = buf_printf(out, "%s\n", list->nodes[i]->name);
     protobuf_c_message_free_unpacked(reply, NULL);
+    return st;
+}
+
+static enum status put_contexts(struct buf *out)
+{
+    char path[LIMIT_PATH];
+    struct contexts *contexts = NULL;
+    struct reason reason;
+    enum status st = contexts_path(path);
+    if (st == ST_OK)
+        st = contexts_read(path, &contexts, &reason);
+    for (size_t i = 0; st == ST_OK && i < contexts_count(contexts); i++) {
+        struct context context = { .name = "" };
+        contexts_at(contexts, i, &context);
+        st = buf_printf(out, "%s\n", context.name);
+    }
+    contexts_free(contexts);
     return st;
 }
 
@@ -140,6 +158,8 @@ enum exit_code cmd_complete(struct client *client)
         st = put_nodes(client, &out);
     if (strcmp(kind, "webhooks") == 0)
         st = put_webhooks(client, &out);
+    if (strcmp(kind, "contexts") == 0)
+        st = put_contexts(&out);
     if (strcmp(kind, "checkpoints") == 0)
         st = put_checkpoints(client, word, &out);
     if (st == ST_OK && out.size > 0)

@@ -2,8 +2,8 @@
  * completion: a script for bash, zsh or fish.
  *
  * All three hold the words of the table: commands, options, and what an option's value can be.
- * Jobs, checkpoints, nodes and webhooks are asked for when TAB is pressed (`cairn complete`,
- * complete.c).
+ * Jobs, checkpoints, nodes, webhooks and contexts are asked for when TAB is pressed (`cairn
+ * complete`, complete.c).
  */
 #include "client/action/completion.h"
 
@@ -35,6 +35,8 @@ static const char *kind_of_operand(enum operand_kind kind)
         return "nodes";
     case OPERAND_WEBHOOK:
         return "webhooks";
+    case OPERAND_CONTEXT:
+        return "contexts";
     case OPERAND_FILE:
         return "files";
     case OPERAND_NONE:
@@ -101,6 +103,8 @@ static const char *kind_of_value(const struct option *option)
         return "list";
     if (strcmp(value, "DIR") == 0)
         return "folders";
+    if (strcmp(value, "CONTEXT") == 0)
+        return "contexts";
     return strcmp(value, "FILE") == 0 || strcmp(value, "JOBFILE") == 0 ? "files" : "";
 }
 
@@ -258,7 +262,7 @@ static const char walk[] =
     "}\n"
     "_cairn_list() {\n"
     "    case \"$1\" in\n"
-    "        jobs|checkpoints|nodes) cairn complete \"$1\" -- \"$2\" "
+    "        jobs|checkpoints|nodes|webhooks|contexts) cairn complete \"$1\" -- \"$2\" "
     "2>/dev/null ;;\n"
     "    esac\n"
     "}\n";
@@ -381,8 +385,11 @@ static enum status put_fish_option(const char *seen, const struct command *comma
         st = buf_printf(out, " -l %s", option->name);
     if (st == ST_OK && option->letter != '\0')
         st = buf_printf(out, " -s %c", option->letter);
+    const bool asked = strcmp(kind, "contexts") == 0;
     if (st == ST_OK && option->kind != OPTION_FLAG)
-        st = buf_append_text(out, kind[0] == '\0' || is_list(option) ? " -x" : " -r -F");
+        st = buf_append_text(out, kind[0] == '\0' || asked || is_list(option) ? " -x" : " -r -F");
+    if (st == ST_OK && asked)
+        st = buf_printf(out, " -a '(cairn complete %s 2>/dev/null)'", kind);
     if (st == ST_OK && is_list(option)) {
         for (char *c = words; *c != '\0'; c++)
             *c = (char)(*c == ' ' ? ',' : *c);

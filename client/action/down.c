@@ -37,7 +37,9 @@ static void save_jobs(struct client *client, int64_t grace_ms)
 enum exit_code cmd_down(struct client *client)
 {
     int64_t grace_ms = 0;
-    enum exit_code code = supervisor_grace(&client->args, &grace_ms);
+    enum exit_code code = client_needs_home(client);
+    if (code == EXIT_DONE)
+        code = supervisor_grace(&client->args, &grace_ms);
     if (code != EXIT_DONE)
         return code;
     unsigned all = HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER | HOME_TRAINER | HOME_SUPERVISOR;

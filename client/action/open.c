@@ -128,6 +128,8 @@ static enum exit_code revoke_all(struct client *client)
 
 enum exit_code cmd_open(struct client *client)
 {
+    if (client_needs_home(client) != EXIT_DONE)
+        return EXIT_REFUSED;
     if (client->args.revoke)
         return revoke_all(client);
     char path[LIMIT_PATH], code[CODE_BYTES], link[LINK_BYTES];

@@ -464,6 +464,8 @@ static enum exit_code bring_up(struct client *client, bool lives)
 enum exit_code cmd_up(struct client *client)
 {
     int64_t grace_ms = 0;
+    if (client_needs_home(client) != EXIT_DONE)
+        return EXIT_REFUSED;
     if (client->args.slots == 0) {
         client_error("--slots needs at least 1");
         return EXIT_USAGE;

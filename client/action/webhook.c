@@ -28,6 +28,8 @@
 /* *out: free(); NULL: what is wrong with it is reported. */
 static enum exit_code read_list(const struct client *client, struct webhook_config **out)
 {
+    if (client_needs_home(client) != EXIT_DONE)
+        return EXIT_REFUSED;
     char path[LIMIT_PATH];
     auto_buf struct buf mistakes;
     buf_init(&mistakes, MISTAKES_BYTES);

@@ -187,8 +187,14 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
     if (result->code == RPC_UNAVAILABLE) {
         bool own = client->args.addr == NULL && getenv("CAIRN_ADDR") == NULL;
         const char *hint = rpc_refusal_hint(result->detail, client->tls);
-        client_error("no coordinator answers at %s%s%s%s%s%s", client->address,
-                     own ? "\n  start one with: cairn up" : "; 'cairn up' there starts one",
+        const bool named = client->context[0] != '\0' && client->args.addr == NULL;
+        char context[CLIENT_CONTEXT + 16] = "";
+        if (named)
+            (void)snprintf(context, sizeof(context), " (context '%s')", client->context);
+        client_error("no coordinator answers at %s%s%s%s%s%s%s", client->address, context,
+                     !own    ? "; 'cairn up' there starts one"
+                     : named ? "\n  start one with: cairn up, with the same --context"
+                             : "\n  start one with: cairn up",
                      client->tls ? ": " : "", client->tls ? result->detail : "",
                      hint[0] ? ": " : "", hint);
     } else if (result->code == RPC_DEADLINE_EXCEEDED) {

@@ -30,6 +30,19 @@ void client_error(const char *format, ...)
     va_end(list);
 }
 
+enum exit_code client_needs_home(const struct client *client)
+{
+    const char *noun = client->command->noun;
+    if (!client->elsewhere)
+        return EXIT_DONE;
+    client_error("'cairn %s%s%s' is about a home of this machine, and the context '%s' is a "
+                 "coordinator with an address: run it on that machine, or say --context - for the "
+                 "home here",
+                 noun == NULL ? "" : noun, noun == NULL ? "" : " ", client->command->verb,
+                 client->context);
+    return EXIT_REFUSED;
+}
+
 const char *client_file_status(enum status st)
 {
     if (st == ST_REFUSED)

@@ -16,13 +16,17 @@
 #include "common/limits.h"
 #include "common/paths.h"
 
+#define CLIENT_CONTEXT 64 /* bytes of a context's name, with the NUL */
+
 struct client {
     struct arguments args;
     const struct command_table *table;
     const struct command *command; /* NULL: none was named */
     struct paths paths;
-    struct rpc_channel *channel; /* NULL until the first call */
-    bool tls;                    /* the connection speaks TLS */
+    char context[CLIENT_CONTEXT]; /* the one that counts (client/context/choose.h); "": none */
+    bool elsewhere;               /* it names the coordinator by an address */
+    struct rpc_channel *channel;  /* NULL until the first call */
+    bool tls;                     /* the connection speaks TLS */
     struct ckpt_store *store;
     char address[LIMIT_PATH + 16]; /* the coordinator's, once there was a call */
     int signal_fd; /* SIGINT and SIGTERM, once interrupt_catch was called; else -1 */
@@ -34,6 +38,9 @@ struct client {
 
 /* Standard error: "cairn: ...". Texts in it are made plain, as client_note's are. */
 void client_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Refuses a command that is about the home of this machine where the context is a coordinator that
+ * may be elsewhere. */
+enum exit_code client_needs_home(const struct client *client);
 /* Returns what a status means for a file that a call named. */
 const char *client_file_status(enum status st);
 /* Standard error, unless --quiet. */

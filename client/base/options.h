@@ -28,6 +28,8 @@ enum output_format {
 /* The options that a call of `cairn` gave. Absent numbers are -1, absent texts NULL. */
 struct arguments {
     const char *addr;
+    const char *context;           /* by whose name the coordinator is meant; "-": none */
+    const char *home, *token_file; /* of a context to add */
     enum output_format output;
     bool no_color, quiet, watch, help;
     bool wait, follow, foreground, force;
@@ -87,6 +89,7 @@ enum operand_kind {
     OPERAND_SHELL,
     OPERAND_NODE,
     OPERAND_WEBHOOK,
+    OPERAND_CONTEXT,
     OPERAND_SETTING /* a job, then key=value */
 };
 

@@ -71,7 +71,7 @@ class Home:
         self.copies = Path("/dev/shm") / self.dir.name  # of states, in memory
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("CAIRN_")}
         self.env.update(CAIRN_HOME=str(self.home), CAIRN_FAULT_DIR=str(self.faults),
-                        CAIRN_COPIES=str(self.copies), CAIRN_HANG_MS="20000", CAIRN_WATCHDOG_MS="20000")
+                        XDG_CONFIG_HOME=str(self.dir / "config"), CAIRN_COPIES=str(self.copies), CAIRN_HANG_MS="20000", CAIRN_WATCHDOG_MS="20000")
         self.env.update(env or {})
         if faults:
             self.env["CAIRN_FAULT"] = faults

@@ -73,6 +73,8 @@ LOOKS = {
     "cert check": (["{format}-ca/coordinator.crt"], ["Certificate"]),
     "cert renew": (["{format}-ca/coordinator.crt --dir {format}-ca"], ["Certificate"]),
     "cert show": (["--dir {format}-ca"], ["Certificate"]),
+    "context ls": ([""], ["Context"]),
+    "context show": (["", "lab"], "Context"),
     "webhook ls": ([""], ["Webhook"]),
     "webhook test": (["", "team"], ["WebhookTest"]),
 }
@@ -88,6 +90,7 @@ CHANGES = [("save", "", "SaveCheckpointReply"), ("set", "workers.count=1", "Job"
 ELSEWHERE = {"why", "submit", "kill", "rm", "node drain", "node undrain", "ckpt rm", *(command for command, _, _ in CHANGES)}
 TEXT = {  # say something else
     "up": "where the page is", "top": "refuses -o json", "down": "nothing", "open": "a link", "completion": "a script", "plan": "refuses -o json",
+    "context add": "nothing", "context use": "nothing", "context rm": "nothing",
     "node invite": "-o is the file there", "node forget": "needs a coordinator that speaks TLS; a Node as node drain",
 }
 
@@ -110,6 +113,7 @@ def home_with_jobs_of_all_kinds():
         (home.home / "webhooks.yaml").write_text("webhooks:\n  - {name: team, url: 'http://127.0.0.1:9/'}\n", encoding="utf-8")
         (home.home / "webhooks.yaml").chmod(0o600)
         until(lambda: "another" in ready(home), 20, "two nodes")
+        home.cairn("context", "add", "lab", "--addr", "ada:7000")
         home.cairn("node", "drain", "another", "--reason", "new <disks>", "--deadline", "5m")
         kept = {"checkpoint__keep__last": 10, "checkpoint__delta": "true", "eval__every": "4 steps"}
         home.jobs = {"over": home.submit(**kept)}
