@@ -3,6 +3,7 @@
 
 #include "client/action/commands.h"
 #include "client/base/client.h"
+#include "client/bundle/commands.h"
 #include "client/cert/commands.h"
 #include "client/ckpt/commands.h"
 #include "client/context/commands.h"
@@ -33,7 +34,21 @@ static const struct option options_of_all[] = {
         "watch", 'w', OPTION_FLAG, AT(watch), NULL, "follow it, until Ctrl-C"                      \
     }
 
-static const struct option watch_options[] = { WATCH, { 0 } };
+#define BUNDLE                                                                                     \
+    {                                                                                              \
+        "bundle", '\0', OPTION_TEXT, AT(bundle), "FILE",                                           \
+            "what 'cairn bundle' recorded, instead of a coordinator"                               \
+    }
+
+static const struct option bundled_options[] = { BUNDLE, { 0 } };
+
+static const struct option show_options[] = { WATCH, BUNDLE, { 0 } };
+
+static const struct option bundle_options[] = {
+    { "to", 'o', OPTION_TEXT, AT(to), "FILE.tar.gz",
+      "where it goes: a new file (default: cairn-bundle-TIME.tar.gz here)" },
+    { 0 },
+};
 
 /* Options of listings; "help" for either lists the names. */
 #define SORT                                                                                       \
@@ -132,11 +147,12 @@ static const struct option ps_options[] = {
     { "name", '\0', OPTION_TEXT, AT(name), "PATTERN", "names like it: * and ? stand for others" },
     SORT,
     COLUMNS,
+    BUNDLE,
     { "last", 'n', OPTION_NUMBER, AT(last), "N", "the newest N of those; with --sort the first N" },
     { 0 },
 };
 
-static const struct option node_ls_options[] = { WATCH, SORT, COLUMNS, { 0 } };
+static const struct option node_ls_options[] = { WATCH, SORT, COLUMNS, BUNDLE, { 0 } };
 
 static const struct option top_options[] = {
     SORT,
@@ -307,7 +323,7 @@ static const struct command rows[] = {
       top_options, cmd_top, GROUP_CLUSTER },
     { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",
       "show a job: state, workers, checkpoints, events", NULL,
-      "show resnet18-fashion\nshow resnet18-fashion -w\nshow j-01 -o json", watch_options, cmd_show,
+      "show resnet18-fashion\nshow resnet18-fashion -w\nshow j-01 -o json", show_options, cmd_show,
       GROUP_JOBS },
     { NULL, "watch", OPERAND_JOB, 1, 1, false, "JOB", "follow a job until it is over",
       "The exit code is the job's: 0, 10 (FAILED), 11 (STOPPED, KILLED). Ctrl-C leaves (130);\n"
@@ -330,13 +346,14 @@ static const struct command rows[] = {
       "metrics resnet18-fashion -o csv > rows.csv\nmetrics resnet18-fashion -f --since 10m",
       metrics_options, cmd_metrics, GROUP_JOBS },
     { NULL, "why", OPERAND_JOB, 1, 1, false, "JOB", "explain why a job waits, failed or lost time",
-      NULL, "why resnet18-fashion", NULL, cmd_why, GROUP_JOBS },
+      NULL, "why resnet18-fashion\nwhy --bundle cairn-bundle-20261130T170000Z.tar.gz",
+      bundled_options, cmd_why, GROUP_JOBS },
     { "debug", "job", OPERAND_JOB, 1, 1, false, "JOB",
       "print all that the coordinator has of a job, as JSON",
       "For who looks for a bug: states, flags, counters and times that no other command shows.\n"
       "Times of the coordinator's clock are in milliseconds from now; what is to come is\n"
       "positive. Its keys change from version to version. Secrets are left out.",
-      "debug job resnet18-fashion", NULL, cmd_debug_job, GROUP_JOBS },
+      "debug job resnet18-fashion", bundled_options, cmd_debug_job, GROUP_JOBS },
     { NULL, "pause", OPERAND_JOB, 1, 1, false, "JOB",
       "save a job and free its slots until it is resumed", NULL,
       "pause resnet18-fashion\npause resnet18-fashion --wait", steer_options, cmd_pause,
@@ -507,6 +524,19 @@ static const struct command rows[] = {
       "From here and at once, once. Exits 0 if each took it; else 4 where one refused it, 5 where\n"
       "one doesn't answer, 2 if the list has mistakes.",
       "webhook test\nwebhook test team", NULL, cmd_webhook_test, GROUP_CLUSTER },
+    { NULL, "bundle", OPERAND_JOB, 0, ARGUMENTS_OPERANDS_MAX, false, "[JOB...]",
+      "pack what support needs into one file, without secrets",
+      "Of each job (by default eight: those that go on, then the newest) its file, state, "
+      "explanation,\n"
+      "checkpoints, metrics and the logs of its workers; nodes, queue, versions, this machine, "
+      "this\n"
+      "home's logs. What can't be had is a line in its errors.txt: it works with a coordinator "
+      "that\n"
+      "is down, too. Nothing is changed. 'cairn why --bundle FILE' prints from it; so do ps, "
+      "show,\n"
+      "node ls and debug job.",
+      "bundle\nbundle resnet18-fashion -o for-support.tar.gz", bundle_options, cmd_bundle,
+      GROUP_CLUSTER },
     { "context", "add", OPERAND_NONE, 1, 1, false,
       "NAME --addr ADDR [--tls-cert FILE --tls-key FILE --tls-ca FILE] | --home DIR",
       "give a name to a coordinator and the way to it",

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "checkpoint/store/store.h"
+#include "client/ask/recorded.h"
 #include "client/base/client.h"
 #include "client/commands.h"
 #include "client/context/choose.h"
@@ -89,6 +90,7 @@ int main(int argc, char **argv)
     }
     enum exit_code code = finish(client.command->run(&client));
     ckpt_store_free(client.store);
+    recorded_free(client.recorded);
     if (client.channel != NULL) {
         rpc_channel_free(client.channel);
         rpc_shutdown();

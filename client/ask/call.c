@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/ask/recorded.h"
 #include "client/base/plain.h"
 #include "client/home/home.h"
 #include "common/check.h"
@@ -83,9 +84,11 @@ static enum status check_credentials(struct client *client, struct reason *reaso
 
 static enum status open_channel(struct client *client, struct reason *reason)
 {
-    if (client->channel != NULL)
+    if (client->channel != NULL || client->recorded != NULL)
         return ST_OK;
     char path[LIMIT_PATH];
+    if (client->args.bundle != NULL)
+        return recorded_open(client->args.bundle, &client->recorded, reason);
     enum status st = find_target(client);
     const bool local = st == ST_OK && strncmp(client->address, "unix:", 5) == 0;
     if (st == ST_OK && !local)
@@ -107,8 +110,10 @@ static enum status unary(const struct client *client, const char *method,
                          const ProtobufCMessage *request, const struct rpc_call_options *options,
                          ProtobufCMessage **out_reply, struct rpc_result *result)
 {
-    enum status st = rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request,
-                               options, out_reply, result);
+    enum status st = client->recorded != NULL
+                         ? recorded_reply(client->recorded, method, request, out_reply, result)
+                         : rpc_unary(client->channel, &cairn__v1__control__descriptor, method,
+                                     request, options, out_reply, result);
     if (st == ST_OK && client->plain)
         plain_message(*out_reply);
     return st;
@@ -240,7 +245,7 @@ enum exit_code client_call(struct client *client, const char *method,
         } else {
             client_error("%s: %s", client->address, status_string(st));
         }
-        return EXIT_USAGE;
+        return client->args.bundle != NULL ? exit_of_status(st) : EXIT_USAGE;
     }
     for (;;) {
         if (unary(client, method, request, &options, out_reply, &result) == ST_OK)

@@ -27,6 +27,7 @@ struct client {
     bool elsewhere;               /* it names the coordinator by an address */
     struct rpc_channel *channel;  /* NULL until the first call */
     bool tls;                     /* the connection speaks TLS */
+    struct recorded *recorded;    /* with --bundle, once there was a call (client/ask/recorded.h) */
     struct ckpt_store *store;
     char address[LIMIT_PATH + 16]; /* the coordinator's, once there was a call */
     int signal_fd; /* SIGINT and SIGTERM, once interrupt_catch was called; else -1 */

@@ -448,8 +448,11 @@ static enum status check_complete(struct parser *parser)
         return refuse_call(parser, "'cairn %s' needs a verb; 'cairn %s -h' lists them", noun, noun);
     if (parser->command == NULL && parser->noun != NULL)
         args->operands[args->operand_count++] = parser->noun; /* what help is about */
+    /* A bundle may have one job only. */
+    const unsigned spared =
+        args->bundle != NULL && parser->command != NULL && parser->command->operand == OPERAND_JOB;
     if (parser->command != NULL && !args->help &&
-        args->operand_count < parser->command->operands_min) {
+        args->operand_count + spared < parser->command->operands_min) {
         return refuse_call(parser, "something is missing: cairn %s%s%s %s", noun,
                            parser->noun == NULL ? "" : " ", parser->command->verb,
                            parser->command->usage);

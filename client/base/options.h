@@ -50,6 +50,7 @@ struct arguments {
     const char *key, *ca;
     struct identity_files tls;  /* of a coordinator on another machine */
     const char *reason;         /* of a drain */
+    const char *bundle;         /* where replies are recorded, instead of a coordinator */
     const char *sort, *columns; /* of a listing, or a difference */
     const char *since;          /* of metrics and logs */
     const char *level, *grep;

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/base/texts.h"
+
 #define SHOWN_BYTES 12 /* of one character that is made visible; four times its own at most */
 #define MOST_LONGER 4
-#define MOST_DEPTH  8 /* of messages in messages */
 
 /* The character at a text's beginning, in *out; returns its bytes. Not UTF-8: 1, and *out < 0. */
 static size_t decode(const unsigned char *at, int32_t *out)
@@ -85,39 +86,14 @@ static void make_plain(char **text)
     *text = made;
 }
 
-static void walk(ProtobufCMessage *message, int depth);
-
-static void walk_member(const ProtobufCFieldDescriptor *field, void *member, int depth)
+static void make_field_plain(void *arg, const char *field, char **text)
 {
-    if (field->type == PROTOBUF_C_TYPE_STRING && strcmp(field->name, "path") != 0)
-        make_plain(member);
-    if (field->type == PROTOBUF_C_TYPE_MESSAGE)
-        walk(*(ProtobufCMessage **)member, depth + 1);
-}
-
-static void walk(ProtobufCMessage *message, int depth)
-{
-    if (message == NULL || depth > MOST_DEPTH)
-        return;
-    for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
-        const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
-        char *at = (char *)message;
-        const uint32_t *which = (const uint32_t *)(void *)(at + field->quantifier_offset);
-        if (field->label != PROTOBUF_C_LABEL_REPEATED) {
-            if ((field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) == 0 || *which == field->id)
-                walk_member(field, at + field->offset, depth);
-            continue;
-        }
-        if (field->type != PROTOBUF_C_TYPE_STRING && field->type != PROTOBUF_C_TYPE_MESSAGE)
-            continue;
-        void **list = *(void ***)(void *)(at + field->offset);
-        const size_t count = *(const size_t *)(const void *)which;
-        for (size_t k = 0; k < count; k++)
-            walk_member(field, &list[k], depth);
-    }
+    (void)arg;
+    if (strcmp(field, "path") != 0)
+        make_plain(text);
 }
 
 void plain_message(ProtobufCMessage *message)
 {
-    walk(message, 0);
+    texts_each(message, make_field_plain, NULL);
 }

@@ -53,6 +53,8 @@ static bool is_left_alone(const struct client *client)
 {
     static const char *const verbs[] = { "completion", "manual" };
     const struct command *command = client->command;
+    if (client->args.bundle != NULL)
+        return true;
     if (command->noun != NULL)
         return strcmp(command->noun, "context") == 0;
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {

@@ -91,7 +91,7 @@ ELSEWHERE = {"why", "submit", "kill", "rm", "node drain", "node undrain", "ckpt 
 TEXT = {  # say something else
     "up": "where the page is", "top": "refuses -o json", "down": "nothing", "open": "a link", "completion": "a script", "plan": "refuses -o json",
     "context add": "nothing", "context use": "nothing", "context rm": "nothing",
-    "node invite": "-o is the file there", "node forget": "needs a coordinator that speaks TLS; a Node as node drain",
+    "bundle": "-o is the file there", "node invite": "likewise", "node forget": "needs a coordinator that speaks TLS; a Node as node drain",
 }
 
 

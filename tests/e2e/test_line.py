@@ -171,7 +171,7 @@ def test_help_is_in_groups(line):
     assert list(groups) == ["jobs", "checkpoints", "nodes", "certificates", "the cluster", "options of every command"]
     listed = {title: set(re.findall(r"^  ((?:(?:ckpt|node|cert|webhook|context) )?[a-z]+)", text, re.M)) for title, text in groups.items()}
     assert {"submit", "plan", "ps", "why", "set", "rm"} <= listed["jobs"] and "audit" in listed["checkpoints"]
-    assert {"up", "down", "open", "top", "webhook ls", "context use", "version"} <= listed["the cluster"]
+    assert {"up", "down", "open", "top", "webhook ls", "context use", "bundle", "version"} <= listed["the cluster"]
     for noun, title in (("ckpt", "checkpoints"), ("node", "nodes"), ("cert", "certificates")):
         own = set(re.findall(rf"^  ({noun} [a-z]+)", line(noun, "-h").stdout, re.M))
         assert own and own <= listed[title] and not any(one.startswith(noun) for group in listed for one in listed[group] - own)

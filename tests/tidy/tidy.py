@@ -32,7 +32,7 @@ LIBRARIES = {  # header prefix: where it may be included
     "curl/": ("checkpoint/s3", "webhook", "observer/webhook", "client/action/webhook"),
     "expat.h": "checkpoint/s3",
     "openssl/": ("checkpoint/s3", "identity", "webhook"),
-    "zlib.h": "trainer/data",
+    "zlib.h": ("trainer/data", "client/archive"),
     "microhttpd.h": "observer/http",
     "isa-l/": "observer/tensorboard",
     "cuda": "kernels/cuda",
