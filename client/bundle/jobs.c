@@ -19,6 +19,7 @@
 #define RANKS_MAX    64 /* workers of an attempt whose logs are taken */
 #define ATTEMPTS_MAX 3  /* of which logs are taken, the newest */
 #define WORKER_BYTES ((size_t)64 << 10)
+#define KEPT_BYTES   (WORKER_BYTES + PARCEL_HEAD_BYTES)
 #define ROWS_BEFORE  2000 /* steps before the last one whose metrics are taken */
 #define ROWS_PAGES   8
 #define CSV_BYTES    ((size_t)2 << 20)
@@ -120,7 +121,7 @@ enum rpc_code jobs_cluster(struct client *client, struct parcel *parcel, char *i
 struct tail {
     uint32_t rank;
     size_t size, dropped;
-    char text[2 * WORKER_BYTES];
+    char text[2 * KEPT_BYTES];
 };
 
 static void tail_add(struct tail *tail, const char *line)
@@ -132,9 +133,11 @@ static void tail_add(struct tail *tail, const char *line)
         size = WORKER_BYTES - 1;
     }
     if (tail->size + size + 1 > sizeof(tail->text)) {
-        const size_t gone = tail->size - WORKER_BYTES;
-        memmove(tail->text, tail->text + gone, WORKER_BYTES);
-        tail->size = WORKER_BYTES;
+        size_t gone = tail->size - KEPT_BYTES;
+        const char *next = memchr(tail->text + gone, '\n', KEPT_BYTES);
+        gone = next != NULL ? (size_t)(next + 1 - tail->text) : gone;
+        tail->size -= gone;
+        memmove(tail->text, tail->text + gone, tail->size);
         tail->dropped += gone;
     }
     memcpy(tail->text + tail->size, line, size);
@@ -202,7 +205,7 @@ static void put_attempt(struct client *client, struct parcel *parcel, const char
     }
     for (size_t i = 0; i < count; i++) {
         (void)snprintf(name, sizeof(name), "jobs/%s/logs/g%u-r%u.log", id, attempt, tails[i]->rank);
-        parcel_text(parcel, name, tails[i]->text, tails[i]->size, WORKER_BYTES);
+        parcel_text(parcel, name, tails[i]->text, tails[i]->size, WORKER_BYTES, tails[i]->dropped);
         explicit_bzero(tails[i]->text, tails[i]->size);
         free(tails[i]);
     }
@@ -216,7 +219,7 @@ static void put_text(struct parcel *parcel, const char *id, const char *file, co
 {
     char name[PATH_BYTES];
     (void)snprintf(name, sizeof(name), "jobs/%s/%s", id, file);
-    parcel_text(parcel, name, text, strlen(text), PARCEL_FILE_BYTES);
+    parcel_text(parcel, name, text, strlen(text), PARCEL_FILE_BYTES, 0);
 }
 
 /* The newest rows, as CSV. */
@@ -244,7 +247,7 @@ static void put_metrics(struct client *client, struct parcel *parcel, const Cair
         protobuf_c_message_free_unpacked(reply, NULL);
     }
     if (st == ST_OK || st == ST_FULL) {
-        parcel_text(parcel, name, out.data, out.size, CSV_BYTES);
+        parcel_text(parcel, name, out.data, out.size, CSV_BYTES, 0);
     } else {
         parcel_missing(parcel, "%s: %s", name, status_string(st));
     }

@@ -111,7 +111,7 @@ void local_machine(struct parcel *parcel)
     for (size_t i = 0; st == ST_OK && i < sizeof(files) / sizeof(files[0]); i++)
         st = put_fact(files[i], &out);
     if (st == ST_OK) {
-        parcel_text(parcel, "machine.txt", out.data, out.size, TEXT_BYTES);
+        parcel_text(parcel, "machine.txt", out.data, out.size, TEXT_BYTES, 0);
     } else {
         parcel_missing(parcel, "machine.txt: %s", status_string(st));
     }
@@ -185,7 +185,7 @@ void local_environment(const struct client *client, struct parcel *parcel)
             st = put_variable(text + at, &out);
     }
     if (st == ST_OK) {
-        parcel_text(parcel, "environment.txt", out.data, out.size, TEXT_BYTES);
+        parcel_text(parcel, "environment.txt", out.data, out.size, TEXT_BYTES, 0);
     } else {
         parcel_missing(parcel, "environment.txt: %s", status_string(st));
     }
@@ -197,7 +197,7 @@ void local_environment(const struct client *client, struct parcel *parcel)
 static void put_log(struct parcel *parcel, const char *path, const char *name, size_t most)
 {
     struct stat info;
-    const size_t wanted = most + ((size_t)16 << 10); /* a secret may begin before */
+    const size_t wanted = most + PARCEL_HEAD_BYTES;
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         parcel_missing(parcel, "%s: %s can't be read: %s", name, path,
@@ -210,7 +210,7 @@ static void put_log(struct parcel *parcel, const char *path, const char *name, s
     if (size < 0) {
         parcel_missing(parcel, "%s: %s can't be read", name, path);
     } else if (size > 0) {
-        parcel_text(parcel, name, text, (size_t)size, most);
+        parcel_text(parcel, name, text, (size_t)size, most, (size_t)from);
     }
 }
 

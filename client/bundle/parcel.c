@@ -80,7 +80,7 @@ static void add(struct parcel *parcel, const char *name, const char *data, size_
 }
 
 void parcel_text(struct parcel *parcel, const char *name, const char *text, size_t size,
-                 size_t most)
+                 size_t most, size_t gone)
 {
     auto_buf struct buf out;
     size_t cut = 0;
@@ -91,7 +91,7 @@ void parcel_text(struct parcel *parcel, const char *name, const char *text, size
         cut = line != NULL && line + 1 < text + size ? (size_t)(line + 1 - text) : cut;
     }
     /* The filter sees what was cut, too, where it isn't too much: a secret may begin there. */
-    const size_t before = cut < LIMIT_LOG_LINE * 4 ? cut : LIMIT_LOG_LINE * 4;
+    const size_t before = cut < PARCEL_HEAD_BYTES ? cut : PARCEL_HEAD_BYTES;
     auto_buf struct buf head;
     buf_init(&head, WIDER * TAR_MEMBER_BYTES);
     enum status st = redact_text(parcel->redact, text + cut - before, size - cut + before, &out);
@@ -105,7 +105,7 @@ void parcel_text(struct parcel *parcel, const char *name, const char *text, size
     size_t same = 0;
     while (same < head.size && same < out.size && head.data[same] == out.data[same])
         same++;
-    add(parcel, name, out.data + same, out.size - same, cut);
+    add(parcel, name, out.data + same, out.size - same, gone + cut);
 }
 
 void parcel_json(struct parcel *parcel, const char *name, json_t *value)
@@ -140,14 +140,15 @@ enum status parcel_close(struct parcel *parcel, struct reason *reason)
 {
     auto_buf struct buf errors;
     buf_init(&errors, LIST_BYTES);
-    enum status st = parcel->errors.size > 0
-                         ? buf_append(&errors, parcel->errors.data, parcel->errors.size)
-                         : buf_append_text(&errors, "nothing is missing\n");
+    const bool all = parcel->errors.size == 0;
+    enum status st = all ? buf_append_text(&errors, "nothing is missing\n")
+                         : buf_append(&errors, parcel->errors.data, parcel->errors.size);
     if (st == ST_OK)
-        parcel_text(parcel, "errors.txt", errors.data, errors.size, LIST_BYTES);
-    if (st == ST_OK && parcel->st == ST_OK)
+        parcel_text(parcel, "errors.txt", errors.data, errors.size, LIST_BYTES, 0);
+    if (st == ST_OK && parcel->st == ST_OK) {
         parcel_text(parcel, "MANIFEST.txt", parcel->manifest.data, parcel->manifest.size,
-                    LIST_BYTES);
+                    LIST_BYTES, 0);
+    }
     note(parcel, st);
     st = parcel->st;
     if (st == ST_OK) {

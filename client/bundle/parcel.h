@@ -20,6 +20,7 @@
 #include "common/buf.h"
 
 #define PARCEL_ROOT        "cairn-bundle/"
+#define PARCEL_HEAD_BYTES  ((size_t)16 << 10)  /* before a cut that the filter looks at, too */
 #define PARCEL_LOG_BYTES   ((size_t)256 << 10) /* of a program's log, its newest */
 #define PARCEL_FILE_BYTES  ((size_t)8 << 20)   /* of any other file */
 #define PARCEL_MS          120000              /* for all that is asked */
@@ -47,10 +48,11 @@ bool parcel_is_late(struct parcel *parcel, const char *name);
 void parcel_missing(struct parcel *parcel, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Adds a text; of a longer one than `most` bytes its end, from a line's beginning on. name: below
- * PARCEL_ROOT. */
+/* Adds a text; of a longer one than `most` bytes its end, from a line's beginning on. Who has a
+ * long one reads PARCEL_HEAD_BYTES more, for a secret may begin before what is kept. gone: bytes
+ * before the text that weren't read. name: below PARCEL_ROOT. */
 void parcel_text(struct parcel *parcel, const char *name, const char *text, size_t size,
-                 size_t most);
+                 size_t most, size_t gone);
 /* Adds a value as text. It is filtered in place. */
 void parcel_json(struct parcel *parcel, const char *name, json_t *value);
 /* Adds a reply of the coordinator as NAME.pb; it is filtered in place, for who reads it next. */

@@ -94,11 +94,11 @@ bool redact_is_secret_name(const char *name, size_t size)
         return false;
     for (size_t i = 0; i < size; i++) {
         if (isalnum((unsigned char)name[i]) != 0)
-            word[length++] = (char)tolower((unsigned char)name[i]);
+            word[length++] = name[i];
     }
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
         const size_t end = strlen(endings[i]);
-        if (length >= end && memcmp(word + length - end, endings[i], end) == 0)
+        if (length >= end && strncasecmp(word + length - end, endings[i], end) == 0)
             return true;
     }
     return false;

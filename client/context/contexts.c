@@ -267,9 +267,10 @@ enum status contexts_put(struct contexts *contexts, const struct context *contex
     json_t *value = json_object();
     bool made = value != NULL;
     for (size_t key = 0; made && key < CONTEXT_KEYS; key++) {
-        if (context->values[key] != NULL)
+        if (context->values[key] != NULL) {
             made =
                 json_object_set_new(value, keys[key].key, json_string(context->values[key])) == 0;
+        }
     }
     made = made && json_object_set(list, context->name, value) == 0;
     json_decref(value);
@@ -334,17 +335,16 @@ static enum status write_json(const char *path, const struct contexts *contexts,
                               struct reason *reason)
 {
     auto_free char *text = json_dumps(contexts->root, JSON_INDENT(2));
-    const size_t size = text == NULL ? 0 : strlen(text);
-    auto_free char *lines = text == NULL ? NULL : malloc(size + 1);
-    if (lines == NULL)
+    char *lines = NULL;
+    const int size = text == NULL ? -1 : asprintf(&lines, "%s\n", text);
+    if (size < 0)
         return ST_NO_MEMORY;
-    memcpy(lines, text, size);
-    lines[size] = '\n';
-    if (size >= CONTEXTS_BYTES) {
+    auto_free char *owned = lines;
+    if ((size_t)size > CONTEXTS_BYTES) {
         reason_set(reason, "%s would have more than %zu KiB", path, CONTEXTS_BYTES >> 10);
         return ST_FULL;
     }
-    const enum status st = io_replace_private(io_system(), path, lines, size + 1);
+    const enum status st = io_replace_private(io_system(), path, owned, (size_t)size);
     if (st != ST_OK)
         reason_set(reason, "%s can't be written: %s", path, client_file_status(st));
     return st;

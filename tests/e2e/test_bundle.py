@@ -68,6 +68,8 @@ def plant(home, job):
     for log in (home.home / "log/cairnd.log", home.home / f"jobs/{job}/g1/r0.log"):
         with log.open("a", encoding="utf-8") as file:
             file.write(LINES + bare)
+    with (home.home / "log/observer.log").open("a", encoding="utf-8") as file:
+        file.write("a line that is cut off\n" * 20000 + "the newest line\n")
     return found
 
 
@@ -93,6 +95,9 @@ def test_no_secret_is_in_any_byte_and_all_else_is(home):
             assert not any(form in data for form in forms(secret)), (name, secret)
     for log in ("logs/cairnd.log", f"jobs/{home.over}/logs/g1-r0.log"):
         assert b"the end of what was planted" in packed[log] and b"[secret]" in packed[log], packed[log]
+    assert 250 << 10 < len(packed["logs/observer.log"]) <= 256 << 10
+    assert packed["logs/observer.log"].startswith(b"a line that") and packed["logs/observer.log"].endswith(b"the newest line\n")
+    assert "logs/observer.log  (cut" in packed["MANIFEST.txt"].decode()
     for job in (home.over, home.runs):
         for name in ("job.yaml", "show.json", "why.txt", "why.json", "debug.json", "checkpoints.json", "metrics.csv",
                      "logs/g1-r0.log", "logs/g1-r1.log"):
