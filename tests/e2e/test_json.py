@@ -51,7 +51,7 @@ AUDITED = {"from": int, "to": int, "equal": bool, "digest": HEX, "computed": HEX
 LOOKS = {
     "ps": ([""], ["Job"]),
     "show": (["{runs}", "{failed}", "{over}", "{killed}", "{waits}", "{paused}", "{back}"], "Job"),
-    "debug job": (["{runs}", "{failed}", "{over}", "{waits}", "{paused}"], Map(ANYTHING, ("job", "machine"))),
+    "debug job": (["{runs}", "{failed}", "{over}", "{waits}", "{paused}"], Map(dict, ("job", "machine"))),
     "ckpt ls": (["{runs}", "{over}", "{back}", "{store}"], ["Checkpoint"]),
     "ckpt show": (["{over}", "{over}@4", "{over}@8", "{half}"], CHECKPOINT),
     "ckpt verify": (["{over}@all", "{half}"], [VERIFIED]),
