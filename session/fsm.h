@@ -96,6 +96,9 @@ enum session_due session_fsm_due(struct session_fsm *fsm, uint64_t step);
 enum session_due session_fsm_due_by_rule(const struct session_fsm *fsm, uint64_t step);
 /* Sets the number of copy files, and how many of them saves may hold. Before the first save. */
 void session_fsm_files(struct session_fsm *fsm, int file_count, int saves_max);
+/* Notes that a copy file lies in this process's own memory, and why: progress says it from now on,
+ * where ready had nothing to say. */
+void session_fsm_copies_alone(struct session_fsm *fsm, const struct reason *why);
 /* Takes a copy file that no save needs, for a copy of that step: the one with the oldest copy.
  * ST_AGAIN: all are needed. ST_STALE: ended. */
 MUST_CHECK enum status session_fsm_copy_begin(struct session_fsm *fsm, uint64_t step,

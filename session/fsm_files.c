@@ -16,6 +16,14 @@ void session_fsm_files(struct session_fsm *fsm, int file_count, int saves_max)
     fsm->saves_max = saves_max;
 }
 
+void session_fsm_copies_alone(struct session_fsm *fsm, const struct reason *why)
+{
+    if (fsm->memory_reason.text[0] != '\0')
+        return;
+    fsm->memory_reason = *why;
+    fsm->copies_alone = true;
+}
+
 static bool is_held(const struct session_fsm *fsm, int file)
 {
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {

@@ -269,6 +269,8 @@ static bool out_progress(const struct session_fsm *fsm, const struct session_pro
     out->progress_message.timed_us = fsm->timed.us;
     out->progress_message.step_flops = fsm->ready_known ? fsm->ready.step_flops : 0;
     out->progress_message.peak_flops = fsm->ready_known ? fsm->ready.peak_flops : 0;
+    if (fsm->copies_alone)
+        out->progress_message.memory_reason = unconst(fsm->memory_reason.text);
     if (fsm->traffic.known) {
         cairn__v1__traffic__init(&out->traffic);
         out->traffic.sent_bytes = fsm->traffic.sent_bytes;

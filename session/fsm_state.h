@@ -288,6 +288,7 @@ struct session_fsm {
     struct session_ready ready; /* its pins are ready_pins, its reason is memory_reason */
     char *ready_pins;           /* owned */
     struct reason memory_reason;
+    bool copies_alone; /* a copy file could not be made on the node: memory_reason has it by now */
     uint64_t memory_bytes; /* bytes that copy files take */
 
     struct session_traffic traffic; /* said with progress, as are the two that follow: */

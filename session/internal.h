@@ -33,6 +33,7 @@ struct session_copies {
     bool needed;        /* the files are to be made now */
     int made;           /* so many, the first ones; a snapshot waits for its own only */
     enum status made_status;
+    bool alone; /* one of them lies in this process's own memory, and that was said */
 
     /* The snapshot. */
     bool active; /* from session_snapshot_begin until the copy is complete, or came to nothing */

@@ -192,6 +192,30 @@ enum status session_snapshot_wait(struct session *session)
 
 /* ---- the copier ---- */
 
+/* Says once that copies lie in this worker's own memory: to the log, and to the coordinator, if it
+ * wasn't told as the generation began that there is no room. */
+static void say_alone(struct session *session, size_t bytes, enum status st)
+{
+    struct reason what;
+    (void)pthread_mutex_lock(&session->mutex);
+    const bool first = !session->copies.alone;
+    session->copies.alone = true;
+    reason_set(
+        &what,
+        "a copy file of %.1f MiB can't be made in %.200s: %s: copies in memory don't outlive "
+        "rank %u%s",
+        (double)bytes / (1024.0 * 1024.0), session->options.copies, status_string(st),
+        session->rank,
+        st == ST_FULL ? "; make that file system larger (a container's: --shm-size), or "
+                        "name another folder with CAIRN_COPIES"
+                      : "");
+    if (first)
+        session_fsm_copies_alone(&session->fsm, &what);
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (first)
+        LOG_WARN(session->options.log, "%s", what.text);
+}
+
 static enum status make_file(struct session *session, int number, struct copy_file *out)
 {
     const struct session_options *o = &session->options;
@@ -211,8 +235,7 @@ static enum status make_file(struct session *session, int number, struct copy_fi
     }
     if (st == ST_OK)
         return ST_OK;
-    LOG_WARN(o->log, "%s: copies in memory won't outlive this worker: %s", o->copies,
-             status_string(st));
+    say_alone(session, copy_file_bytes(bytes), st);
     return copy_file_open(NULL, bytes, out);
 }
 

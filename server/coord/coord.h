@@ -207,6 +207,7 @@ struct coord_job {
         uint32_t generation;
         uint64_t every, bytes; /* steps between two, 0: none between saves; of each worker */
         struct reason reason;  /* why there are none, or fewer than the job asks for */
+        bool told;             /* it is in the job's history already */
     } copies;
     /* kept by index.c, of what the machine is in */
     struct timer timer;  /* the next tick */

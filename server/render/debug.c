@@ -36,6 +36,7 @@ static const struct json_field job_fields[] = {
     MEMBER(copies.every, U64),
     MEMBER(copies.bytes, U64),
     MEMBER(copies.reason.text, TEXT),
+    MEMBER(copies.told, BOOLEAN),
     MEMBER(behind, I64),
 };
 

@@ -1,6 +1,7 @@
 #include "session/memory/headroom.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,32 +40,32 @@ static uint64_t number_in(const char *path, const char *name)
     return found;
 }
 
-/* Returns the free bytes of the folder's file system, or that of its nearest existing parent; 0: it
- * can't be written to. */
-static uint64_t free_in_folder(const char *folder)
+/* Looks at the folder's file system, or that of its nearest existing parent. false: it can't be
+ * written to. */
+static bool look_at_folder(const char *folder, struct statvfs *out)
 {
     char path[LIMIT_PATH];
-    struct statvfs about;
     const int size = snprintf(path, sizeof(path), "%s", folder);
     if (size <= 0 || (size_t)size >= sizeof(path))
-        return 0;
+        return false;
     while (access(path, F_OK) != 0) {
         char *last = strrchr(path, '/');
         if (errno != ENOENT || last == NULL || last == path)
-            return 0;
+            return false;
         *last = '\0';
     }
-    if (access(path, W_OK | X_OK) != 0 || statvfs(path, &about) != 0)
-        return 0;
-    return (uint64_t)about.f_bavail * about.f_frsize;
+    return access(path, W_OK | X_OK) == 0 && statvfs(path, out) == 0;
 }
 
 struct session_headroom session_headroom_measure(const char *folder)
 {
     const char *bound = getenv(SESSION_HEADROOM_ENV);
     const uint64_t available = number_in("/proc/meminfo", "MemAvailable:");
+    struct statvfs about = { .f_blocks = 0 };
+    const bool usable = folder != NULL && look_at_folder(folder, &about);
     return (struct session_headroom){
-        .folder = folder != NULL ? free_in_folder(folder) : 0,
+        .folder = usable ? (uint64_t)about.f_bavail * about.f_frsize : 0,
+        .whole = usable ? (uint64_t)about.f_blocks * about.f_frsize : 0,
         .memory = available < UINT64_MAX / 1024 ? available * 1024 : UINT64_MAX,
         .groups = cgroup_memory_of("", 0).left,
         .bound = bound != NULL ? number_of(bound) : UINT64_MAX,
@@ -77,6 +78,44 @@ struct session_headroom session_headroom_measure(const char *folder)
 static uint64_t plus(uint64_t left, uint64_t held)
 {
     return left < UINT64_MAX - held ? left + held : UINT64_MAX;
+}
+
+/* False, and why, where there is no folder for copies. */
+static bool has_folder(const struct session_headroom *headroom, struct reason *why)
+{
+    if (headroom->folder == 0 && headroom->whole == 0)
+        reason_set(why, "the folder of copies can't be written to");
+    return headroom->folder > 0 || headroom->whole > 0;
+}
+
+/* Says what to do about a file system that is too small for `all` bytes in one of `parts` parts of
+ * what is free. */
+static void say_way_out(const struct session_headroom *headroom, uint64_t all, uint64_t parts,
+                        struct reason *why)
+{
+    const uint64_t left = plus(headroom->folder, headroom->held);
+    const uint64_t taken = headroom->whole > left ? headroom->whole - left : 0;
+    struct reason what = *why;
+    reason_set(why,
+               "%s: make that file system larger (a container's: --shm-size=%.0fm), or name "
+               "another folder with CAIRN_COPIES",
+               what.text, ceil((double)(all * parts + taken) / MIB));
+}
+
+bool session_headroom_fits(const struct session_headroom *headroom,
+                           const struct session_budget *budget, uint32_t workers,
+                           struct reason *why)
+{
+    const uint64_t left = plus(headroom->folder, headroom->held);
+    const uint64_t all = session_budget_copies(budget) * workers;
+    if (!has_folder(headroom, why))
+        return false;
+    if (all <= left)
+        return true;
+    reason_set(why, "copies of %u worker%s take %.1f MiB, and %.1f MiB are free where copies lie",
+               workers, workers == 1 ? "" : "s", (double)all / MIB, (double)left / MIB);
+    say_way_out(headroom, all, 1, why);
+    return false;
 }
 
 bool session_headroom_holds(const struct session_headroom *headroom,
@@ -95,10 +134,8 @@ bool session_headroom_holds(const struct session_headroom *headroom,
     struct session_demand every = *demand;
     struct session_budget budget = { .least = 0 };
     every.every = true;
-    if (headroom->folder == 0) {
-        reason_set(why, "the folder of copies can't be written to");
+    if (!has_folder(headroom, why))
         return false;
-    }
     if (session_budget(&every, &budget) != ST_OK) {
         reason_set(why, "with them a worker needs %.1f MiB of checkpoint.memory at least",
                    (double)budget.least / MIB);
@@ -114,6 +151,8 @@ bool session_headroom_holds(const struct session_headroom *headroom,
                    "%s",
                    workers, workers == 1 ? "" : "s", (double)all / MIB,
                    (double)places[least].left / MIB, places[least].where);
+        if (least == 0)
+            say_way_out(headroom, all, SESSION_HEADROOM_PART, why);
         return false;
     }
     *out = budget;

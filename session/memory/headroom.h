@@ -1,10 +1,14 @@
 /*
- * Whether a node has memory for copies that nobody asked for (checkpoint.memory_every: auto).
+ * Whether a node has memory for copies between saves.
  *
- * All copy files of the job's workers there have to fit into a quarter of what is free: of the file
- * system that they lie in, of the machine's memory, and below the bounds of the process's control
- * groups, whichever is least. What the job's copies of an earlier generation take counts as free:
- * they are used again.
+ * Copies that nobody asked for (checkpoint.memory_every: auto): all copy files of the job's workers
+ * there have to fit into a quarter of what is free: of the file system that they lie in, of the
+ * machine's memory, and below the bounds of the process's control groups, whichever is least.
+ *
+ * Copies that the job asks for (N steps): they have to fit into that file system. A container's
+ * /dev/shm has 64 MB, if nobody says else.
+ *
+ * What the job's copies of an earlier generation take counts as free: they are used again.
  *
  * Thread: any.
  */
@@ -24,6 +28,7 @@
 /* Free memory of a node, in bytes; UINT64_MAX: not known. */
 struct session_headroom {
     uint64_t folder; /* free in its file system; 0: there is no folder that can be written to */
+    uint64_t whole;  /* size of that file system, full or not; 0: not known */
     uint64_t memory; /* available */
     uint64_t groups; /* left to the process's control groups */
     uint64_t bound;  /* SESSION_HEADROOM_ENV */
@@ -42,3 +47,9 @@ struct session_headroom session_headroom_measure(const char *folder);
 bool session_headroom_holds(const struct session_headroom *headroom,
                             const struct session_demand *demand, uint32_t workers,
                             struct session_budget *out, struct reason *why);
+
+/* Copies between saves that the job asks for: whether the file system holds those of `workers`
+ * workers. false: it doesn't, and why; no error, for a job trains on without them. */
+bool session_headroom_fits(const struct session_headroom *headroom,
+                           const struct session_budget *budget, uint32_t workers,
+                           struct reason *why);

@@ -350,21 +350,20 @@ static enum status choose_copies(struct rank *r, struct session_ready *ready)
                                                    .copies = r->options->copies };
     const int64_t every = r->job->checkpoint.memory_every;
     ready->copy_cost = r->copy_cost;
-    ready->memory_reason = r->lack == SESSION_LACK_NOTHING ? r->no_copies.text : r->lacks.text;
     r->adapts_copy_interval = false;
-    if (every != JOBSPEC_EVERY_AUTO) {
-        ready->memory_every = r->lack < SESSION_LACK_EVERY ? (uint64_t)every : 0;
-        reason_set(&r->no_copies, "%s", every == 0 ? "checkpoint.memory_every: none" : "");
+    reason_set(&r->no_copies, "%s", every == 0 ? "checkpoint.memory_every: none" : "");
+    if (every == 0 || (every != JOBSPEC_EVERY_AUTO && r->lack >= SESSION_LACK_EVERY))
         return ST_OK;
-    }
-    enum status st = copy_interval_choose(&options, ready, &r->no_copies);
+    enum status st = every == JOBSPEC_EVERY_AUTO
+                         ? copy_interval_choose(&options, ready, &r->no_copies)
+                         : copy_interval_ask(&options, (uint64_t)every, ready, &r->no_copies);
     if (st != ST_OK) {
         reason_set(&r->reason, "agreeing how often copies in memory are taken: %s",
                    status_string(st));
         return st;
     }
-    r->adapts_copy_interval = ready->memory_every > 0;
-    if (!r->adapts_copy_interval && r->no_copies.text[0] != '\0')
+    r->adapts_copy_interval = every == JOBSPEC_EVERY_AUTO && ready->memory_every > 0;
+    if (ready->memory_every == 0 && r->no_copies.text[0] != '\0')
         LOG_INFO(r->log, "no copies in memory between saves: %s", r->no_copies.text);
     return ST_OK;
 }
@@ -411,5 +410,6 @@ enum status rank_get_ready(struct rank *r)
         st = fit_memory(r, &ready);
     if (st == ST_OK)
         st = choose_copies(r, &ready);
+    ready.memory_reason = r->lack != SESSION_LACK_NOTHING ? r->lacks.text : r->no_copies.text;
     return st == ST_OK ? session_set_ready(r->session, &ready) : st;
 }

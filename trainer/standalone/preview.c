@@ -261,6 +261,11 @@ static const char *copies_folder(char *out, size_t capacity)
     return paths_open(&paths) == ST_OK && paths_copies(&paths, out, capacity) == ST_OK ? out : NULL;
 }
 
+static enum status print_no_copies(const struct preview *p, const struct reason *why)
+{
+    return buf_printf(p->out, "copies     none in memory, with all workers here: %s\n", why->text);
+}
+
 /* Prints how often copies between saves are taken, what memory they need and where; or why there
  * are none. Assumes that all workers are on this machine. */
 static enum status print_copies(const struct preview *p, struct session_demand *demand)
@@ -270,21 +275,23 @@ static enum status print_copies(const struct preview *p, struct session_demand *
     char folder[LIMIT_PATH], often[96];
     const char *dir = copies_folder(folder, sizeof(folder));
     struct session_budget budget = { .least = 0 };
-    struct reason why;
+    struct reason why = { "" };
     if (every == 0)
         return buf_append_text(p->out, "copies     none in memory (checkpoint.memory_every)\n");
+    const struct session_headroom headroom = session_headroom_measure(dir);
     if (every == JOBSPEC_EVERY_AUTO) {
-        const struct session_headroom headroom = session_headroom_measure(dir);
         demand->every = session_headroom_holds(&headroom, demand, workers, &budget, &why);
-        if (!demand->every) {
-            return buf_printf(p->out, "copies     none in memory, with all workers here: %s\n",
-                              why.text);
-        }
+        if (!demand->every)
+            return print_no_copies(p, &why);
         (void)snprintf(often, sizeof(often), "as often as they take %.1f %% of the time at most",
                        100 * SESSION_COPY_COST_SHARE);
     } else {
         const enum status st = session_budget(demand, &budget);
         CHECK(st == ST_OK); /* print_saving has refused what isn't held */
+        if (!session_headroom_fits(&headroom, &budget, workers, &why)) {
+            demand->every = false;
+            return print_no_copies(p, &why);
+        }
         if (every == 1) {
             (void)snprintf(often, sizeof(often), "after every step");
         } else {

@@ -42,6 +42,17 @@ static bool is_core_free(const struct worker *worker, uint32_t workers)
     return cores > (int64_t)workers * worker->options.job->workers.threads;
 }
 
+/* Names the node that has no room. */
+static void say_why(const struct session_assignment *assignment, const struct reason *none,
+                    struct reason *why)
+{
+    if (assignment->nodes == NULL) {
+        *why = *none;
+    } else {
+        reason_set(why, "node %s: %s", assignment->nodes[assignment->rank], none->text);
+    }
+}
+
 enum status copy_interval_choose(const struct copy_interval_options *options,
                                  struct session_ready *ready, struct reason *why)
 {
@@ -55,13 +66,32 @@ enum status copy_interval_choose(const struct copy_interval_options *options,
     why->text[0] = '\0';
     ready->copy_cost.core_free = is_core_free(options->worker, workers);
     const bool holds = session_headroom_holds(&headroom, &demand, workers, &budget, &none);
-    if (!holds && a->nodes != NULL) {
-        reason_set(why, "node %s: %s", a->nodes[a->rank], none.text);
-    } else if (!holds) {
-        *why = none;
-    }
+    if (!holds)
+        say_why(a, &none, why);
     enum status st = copy_interval_agree(
         options->worker, holds ? session_copy_interval(&ready->copy_cost) : 0, &every);
     ready->memory_every = every;
+    return st;
+}
+
+enum status copy_interval_ask(const struct copy_interval_options *options, uint64_t every,
+                              struct session_ready *ready, struct reason *why)
+{
+    struct session_demand demand = session_demand_of(ready);
+    struct session_budget budget = { .least = 0 };
+    struct reason none = { "" };
+    uint32_t all_fit = 0;
+    why->text[0] = '\0';
+    demand.every = true;
+    enum status st = session_budget(&demand, &budget);
+    if (st != ST_OK)
+        return st;
+    const struct session_headroom headroom = session_headroom_measure(options->copies);
+    const bool fits =
+        session_headroom_fits(&headroom, &budget, workers_here(options->assignment), &none);
+    if (!fits)
+        say_why(options->assignment, &none, why);
+    st = copy_interval_agree(options->worker, fits, &all_fit);
+    ready->memory_every = all_fit > 0 ? every : 0;
     return st;
 }

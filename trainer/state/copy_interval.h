@@ -1,8 +1,8 @@
 /*
- * Agreement on the interval of copies in memory where the job leaves it open
- * (session/memory/copy_interval.h): every rank says what it wants, and all take the same.
+ * Agreement on the interval of copies in memory: every rank says what it wants, or whether its node
+ * has room for what the job asks for, and all take the same (session/memory/copy_interval.h).
  *
- * Both are collectives of the worker's communicator, which nothing else may use meanwhile: before
+ * All are collectives of the worker's communicator, which nothing else may use meanwhile: before
  * the first step, or between two. Thread: the step thread.
  * Errors: ST_PEER, ST_STALE  comm/comm.h
  */
@@ -31,3 +31,10 @@ struct copy_interval_options {
  */
 MUST_CHECK enum status copy_interval_choose(const struct copy_interval_options *options,
                                             struct session_ready *ready, struct reason *why);
+
+/* The same where the job says how often (`every`, not 0): memory_every is that, or 0 if the copies
+ * of any rank's node find no room there. A file system that is too small is found here, before the
+ * first copy. */
+MUST_CHECK enum status copy_interval_ask(const struct copy_interval_options *options,
+                                         uint64_t every, struct session_ready *ready,
+                                         struct reason *why);

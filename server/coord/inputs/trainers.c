@@ -308,18 +308,36 @@ static void trainer_hello(struct coord *coord, struct coord_conn *conn,
 
 /* ---- the stream ---- */
 
+/* Notes why copies of the newest generation are missing. People are told where those before had
+ * them, unless the job wants none. */
+static void note_no_copies(struct coord *coord, struct coord_job *job, const char *why)
+{
+    struct coord_copies *copies = &job->copies;
+    struct reason text;
+    if (why[0] == '\0')
+        return;
+    reason_set(&copies->reason, "%s", why);
+    if (copies->told || job->spec->checkpoint.memory_every == 0)
+        return;
+    copies->told = true;
+    reason_set(&text, "%s: %s",
+               copies->every == 0 ? "none in memory between saves" : "in memory, with a lack", why);
+    coord_note(coord, job, "copies", text.text);
+}
+
 /* Notes what a rank says of its copies. All ranks take copies of the same steps; one that has no
  * room for them says why there are none. */
-static void note_copies(struct coord_conn *conn, const Cairn__V1__Ready *ready)
+static void note_copies(struct coord *coord, struct coord_conn *conn, const Cairn__V1__Ready *ready)
 {
     struct coord_copies *copies = &conn->job->copies;
-    if (copies->generation != conn->generation)
-        *copies = (struct coord_copies){ .generation = conn->generation };
+    if (copies->generation != conn->generation) {
+        *copies = (struct coord_copies){ .generation = conn->generation,
+                                         .told = copies->reason.text[0] != '\0' };
+    }
     copies->every = ready->memory_every;
     if (ready->memory_bytes > copies->bytes)
         copies->bytes = ready->memory_bytes;
-    if (ready->memory_reason[0])
-        reason_set(&copies->reason, "%s", ready->memory_reason);
+    note_no_copies(coord, conn->job, ready->memory_reason);
 }
 
 static void trainer_ready(struct coord *coord, struct coord_conn *conn,
@@ -327,7 +345,7 @@ static void trainer_ready(struct coord *coord, struct coord_conn *conn,
 {
     struct reason difference;
     if (!conn->spare)
-        note_copies(conn, ready);
+        note_copies(coord, conn, ready);
     struct fsm_event event =
         coord_event_of(coord, FSM_EV_READY, conn->job->m.generation, conn->rank);
     event.ready = (struct fsm_ready){
@@ -420,8 +438,10 @@ static void apply_message(struct coord *coord, struct coord_conn *conn,
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS &&
         message->progress->memory_every > 0 && !conn->spare)
         conn->job->copies.every = message->progress->memory_every;
-    if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS && !conn->spare)
+    if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS && !conn->spare) {
         coord_note_rank_report(conn->job, conn->rank, message->progress);
+        note_no_copies(coord, conn->job, message->progress->memory_reason);
+    }
     if (read_event(message, &event, &fault))
         (void)coord_apply(coord, conn->job, &event);
 }

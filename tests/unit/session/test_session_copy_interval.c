@@ -1,4 +1,5 @@
 /* checkpoint.memory_every: auto: how often copies pay, what ranks agree on, where there is room. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -154,11 +155,56 @@ static void without_a_folder_or_with_too_small_a_bound_there_are_none(void **unu
     assert_int_equal(budget.files, 2);
 }
 
+/* The container's default, and a job that asks for copies of 102 MiB in all. */
+static void what_is_asked_for_has_to_fit_into_the_file_system(void **unused)
+{
+    (void)unused;
+    const struct session_budget budget = { .files = 3, .file_bytes = 17 * MIB };
+    struct session_headroom headroom = room_of(64 * MIB, 0, 0); /* memory isn't asked */
+    headroom.whole = 64 * MIB;
+    struct reason why = { "" };
+    assert_true(session_headroom_fits(&headroom, &budget, 1, &why));
+    assert_string_equal(why.text, "");
+    assert_false(session_headroom_fits(&headroom, &budget, 2, &why));
+    assert_string_equal(why.text, "copies of 2 workers take 102.0 MiB, and 64.0 MiB are free where "
+                                  "copies lie: make that file system larger (a container's: "
+                                  "--shm-size=102m), or name another folder with CAIRN_COPIES");
+    headroom.folder = 14 * MIB;
+    assert_false(session_headroom_fits(&headroom, &budget, 1, &why));
+    assert_non_null(strstr(why.text, "--shm-size=101m")); /* what others take stays */
+    headroom.held = 37 * MIB; /* by copies of an earlier generation, which are used again */
+    assert_true(session_headroom_fits(&headroom, &budget, 1, &why));
+    headroom.held--;
+    assert_false(session_headroom_fits(&headroom, &budget, 1, &why));
+    assert_false(
+        session_headroom_fits(&(struct session_headroom){ .memory = MIB }, &budget, 1, &why));
+    assert_string_equal(why.text, "the folder of copies can't be written to");
+    headroom = (struct session_headroom){ .whole = 64 * MIB }; /* full to the last byte */
+    assert_false(session_headroom_fits(&headroom, &budget, 1, &why));
+    assert_non_null(strstr(why.text, "and 0.0 MiB are free"));
+}
+
+static void a_file_system_that_is_too_small_for_a_quarter_names_the_way_out(void **unused)
+{
+    (void)unused;
+    const struct session_headroom headroom = { 64 * MIB,   64 * MIB,   UINT64_MAX,
+                                               UINT64_MAX, UINT64_MAX, 0 };
+    struct session_budget budget;
+    struct reason why;
+    char wanted[64];
+    assert_false(session_headroom_holds(&headroom, &demand, 1, &budget, &why));
+    (void)snprintf(wanted, sizeof(wanted), "--shm-size=%zum", /* 64 MiB are no part of it */
+                   (4 * 3 * copy_file_bytes(90 * MIB) + MIB - 1) / MIB);
+    assert_non_null(strstr(why.text, wanted));
+    assert_non_null(strstr(why.text, "CAIRN_COPIES"));
+}
+
 static void what_is_free_is_measured(void **unused)
 {
     (void)unused;
     struct session_headroom headroom = session_headroom_measure("/dev/shm/not/there/yet");
     assert_true(headroom.folder > 0 && headroom.folder < UINT64_MAX);
+    assert_true(headroom.whole >= headroom.folder && headroom.whole < UINT64_MAX);
     assert_true(headroom.memory > MIB && headroom.memory < UINT64_MAX);
     assert_true(headroom.groups > 0);
     assert_int_equal(headroom.held, 0);
@@ -180,6 +226,8 @@ int main(void)
         cmocka_unit_test(when_it_is_agreed_anew_follows_from_the_step_alone),
         cmocka_unit_test(a_quarter_of_the_least_that_is_free_holds_all_copies),
         cmocka_unit_test(without_a_folder_or_with_too_small_a_bound_there_are_none),
+        cmocka_unit_test(what_is_asked_for_has_to_fit_into_the_file_system),
+        cmocka_unit_test(a_file_system_that_is_too_small_for_a_quarter_names_the_way_out),
         cmocka_unit_test(what_is_free_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,11 @@
 /* Copy files: what is complete, what is damaged, what is used again. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -425,12 +427,39 @@ static void any_bit_that_changed_on_the_way_is_noticed(void **state)
     received_free(&r);
 }
 
+/* Before it is mapped: what is written to later would be a SIGBUS. */
+static void a_file_system_without_room_is_found_before_the_file_is_used(void **state)
+{
+    (void)state;
+    struct copies *s = copies_new(COPIES_COUNT);
+    struct copy_file file = { .memory = NULL };
+    struct rlimit limit;
+    struct stat about;
+    char path[COPIES_PATH];
+    copies_path(s, 4, 0, 0, path);
+    const size_t share = copies_share_bytes(s, 0, 1);
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    const struct rlimit less = { copy_file_bytes(share) - 1, limit.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    assert_int_equal(copy_file_open(path, share, &file), ST_FULL);
+    assert_null(file.memory);
+    assert_int_equal(stat(path, &about), -1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(copy_file_open(path, share, &file), ST_OK);
+    assert_int_equal(stat(path, &about), 0);
+    assert_true((size_t)about.st_blocks * 512 >= copy_file_bytes(share)); /* all of it has room */
+    copy_file_close(&file);
+    copies_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_copy_is_read_as_it_was_taken),
         cmocka_unit_test(what_is_copied_is_saved_with_the_hashes_of_the_source),
         cmocka_unit_test(a_copy_has_tensors_of_its_own),
+        cmocka_unit_test(a_file_system_without_room_is_found_before_the_file_is_used),
         cmocka_unit_test(a_copy_that_was_being_taken_is_not_whole),
         cmocka_unit_test(every_flipped_byte_is_found),
         cmocka_unit_test(a_file_that_was_cut_is_not_whole),
