@@ -18,7 +18,8 @@ bool leave_is_usual(void)
 {
     if (getenv(WATCHDOG_ENV) != NULL)
         return false;
-    return getpid() == 1 || getenv("SLURM_JOB_ID") != NULL ||
+    /* podman and our images set "container"; with an init of its own the agent isn't process 1. */
+    return getpid() == 1 || getenv("container") != NULL || getenv("SLURM_JOB_ID") != NULL ||
            getenv("KUBERNETES_SERVICE_HOST") != NULL;
 }
 

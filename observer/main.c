@@ -289,6 +289,7 @@ static enum status take_signals(struct observer *o)
     CHECK(sigaddset(&set, SIGTERM) == 0);
     CHECK(sigaddset(&set, SIGINT) == 0);
     CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    CHECK(signal(SIGCHLD, SIG_IGN) != SIG_ERR); /* process 1 gets children: the kernel reaps them */
     CHECK(signal(SIGHUP, SIG_IGN) != SIG_ERR);
     CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
     o->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

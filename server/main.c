@@ -81,6 +81,7 @@ static enum status take_signals(struct daemon *d)
     CHECK(sigaddset(&set, SIGINT) == 0);
     CHECK(sigaddset(&set, SIGHUP) == 0);
     CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    CHECK(signal(SIGCHLD, SIG_IGN) != SIG_ERR); /* process 1 gets children: the kernel reaps them */
     CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
     d->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return d->signal_fd < 0 ? status_from_errno(errno) : ST_OK;

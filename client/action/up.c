@@ -519,6 +519,11 @@ enum exit_code cmd_up(struct client *client)
             say_refusal(client);
         return code;
     }
+    if (getpid() == 1 && !lives) {
+        client_error("as process 1 of a container this would end all with it when it returns: "
+                     "cairn up --foreground");
+        return EXIT_USAGE;
+    }
     if (client->args.foreground) {
         client_error("already up: cairn down first, or leave --foreground away");
         return EXIT_REFUSED;

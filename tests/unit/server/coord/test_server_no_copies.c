@@ -1,4 +1,4 @@
-/* What the core tells people of copies in memory that find no room: once, not in every generation. */
+/* Copies in memory that find no room: people are told once, not in every generation. */
 #include <string.h>
 
 #include "tests/test.h"
