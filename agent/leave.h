@@ -26,8 +26,8 @@
 #define LEAVE_SAID_MS  2000
 #define LEAVE_ALONE_MS 3000 /* without trainers, for a coordinator to come back */
 
-/* True if an agent leaves by default: as process 1, in a container, in Slurm, in Kubernetes, but not
- * if `cairn up` supervises it. */
+/* True if an agent leaves by default: as process 1, in a container, in Slurm, in Kubernetes, but
+ * not if `cairn up` supervises it. */
 bool leave_is_usual(void);
 
 void leave_open(struct agent *agent);
