@@ -93,7 +93,7 @@ def test_containers_are_stopped_no_earlier_than_the_grace_is_over():
     for command, shm, stop in services:
         assert int(shm) >= 1
         grace = int(re.search(r'--grace, "?(\d+)', command)[1])
-        assert int(stop) >= grace + (5 if "cairn-agent" in command else 15), command
+        assert int(stop) >= grace + (5 if "cairn-agent" in command else 25), command
 
 
 def test_docker_leaves_out_of_its_context_what_podman_does():
