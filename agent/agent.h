@@ -27,6 +27,7 @@
 #include "agent/telemetry/gpu.h"
 #include "agent/telemetry/proc.h"
 #include "agent/telemetry/usage.h"
+#include "common/host/watchdog.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "common/paths.h"
@@ -42,12 +43,13 @@ struct agent_options {
     /* This node's address for the data plane: host names it, interface is what address_of_interface
      * takes. Both NULL: the local address of the way to the coordinator. */
     const char *host, *interface;
-    const char *ports;   /* "A-B": where trainers listen for other nodes'; "": anywhere */
-    const char *program; /* path of cairn-trainer */
-    uint32_t slots;      /* for CPU shares; each GPU is one more after them */
-    const char *nvml;    /* another library than the driver's; NULL: the driver's */
-    bool leaves;         /* on SIGTERM, with its trainers saved (leave.h); else they run on */
-    uint32_t grace_ms;   /* leaves: within that time */
+    const char *ports;         /* "A-B": where trainers listen for other nodes'; "": anywhere */
+    const char *program;       /* path of cairn-trainer */
+    uint32_t slots;            /* for CPU shares; each GPU is one more after them */
+    const char *nvml;          /* another library than the driver's; NULL: the driver's */
+    bool leaves;               /* on SIGTERM, with its trainers saved (leave.h); else they run on */
+    uint32_t grace_ms;         /* leaves: within that time */
+    struct watchdog *watchdog; /* open; of whoever started the agent */
 };
 
 /* One trainer; trainer.h has its states. */
@@ -94,7 +96,6 @@ struct agent {
     uv_async_t wake;
     uv_timer_t beat;
     int64_t beat_at, beat_ms; /* not before; from one to the next, 0: each time */
-    int watchdog_fd;          /* or -1 */
     uv_poll_t signals;
     int signal_fd;
     int lock_fd;

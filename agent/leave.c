@@ -10,7 +10,7 @@
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/watchdog.h"
+#include "common/host/watchdog.h"
 
 #define LOOK_MS 50
 
@@ -117,6 +117,13 @@ void leave_close(struct agent *agent)
     uv_close((uv_handle_t *)&agent->leave.timer, NULL);
 }
 
+/* Tells systemd how long the end may take: its own limit may be for ends that leave nothing. */
+static void say_end(struct agent *agent)
+{
+    watchdog_stopping(agent->options.watchdog,
+                      agent->options.grace_ms + LEAVE_KILL_MS + LEAVE_SAID_MS);
+}
+
 void leave_begin(struct agent *agent, bool stays)
 {
     struct leave *leave = &agent->leave;
@@ -131,6 +138,8 @@ void leave_begin(struct agent *agent, bool stays)
     }
     if (leave->state != LEAVE_NOT) {
         LOG_INFO(&agent->log, "%s: leaving already", signal_name);
+        if (leave->stays && !stays)
+            say_end(agent);
         leave->stays = leave->stays && stays;
         return;
     }
@@ -141,5 +150,7 @@ void leave_begin(struct agent *agent, bool stays)
     leave->since = now_ms();
     enter(agent, LEAVE_WAITS, agent->options.grace_ms);
     agent_send_leaving(agent);
+    if (!stays)
+        say_end(agent);
     (void)uv_timer_start(&leave->timer, on_look, LOOK_MS, LOOK_MS);
 }

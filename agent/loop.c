@@ -18,14 +18,15 @@
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/host/watchdog.h"
 #include "common/log.h"
 #include "common/port_range.h"
-#include "common/watchdog.h"
 
 #define LOCK_TRIES    20
 #define LOCK_PAUSE_MS 10
 #define BEAT_MS       WATCHDOG_BEAT_MS
 #define BEAT_MAX_MS   60000
+#define END_MS        5000    /* what its end takes, where trainers run on */
 #define LOGS_FIRST_MS 60000   /* after the start: what workers of old jobs wrote is looked at */
 #define LOGS_EVERY_MS 3600000 /* and again */
 #define LIVE_LOGS_MS  10000   /* from one look at the logs of workers to the next */
@@ -204,10 +205,21 @@ static void look_at_usage(struct agent *agent)
     }
 }
 
+static void tell_status(const struct agent *agent)
+{
+    const char *leaves = agent->leave.state == LEAVE_NOT    ? ""
+                         : agent->leave.state == LEAVE_AWAY ? "; the node has left"
+                                                            : "; leaving";
+    watchdog_status(agent->options.watchdog, "node %s, %zu trainers, %s %s%s", agent->options.node,
+                    agent->trainer_count, agent->epoch != 0 ? "connected to" : "no connection to",
+                    agent->options.coordinator, leaves);
+}
+
 static void on_beat(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
-    watchdog_beat(agent->watchdog_fd);
+    watchdog_beat(agent->options.watchdog);
+    tell_status(agent);
     oom_watch_sample(&agent->oom, proc_oom_kills());
     end_on_bad_gpus(agent);
     look_at_logs(agent);
@@ -366,7 +378,7 @@ static void on_signal(uv_poll_t *poll_handle, int status, int events)
     struct signalfd_siginfo info;
     if (read(agent->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return;
-    if (info.ssi_signo == SIGTERM && watchdog_watched(agent->watchdog_fd)) {
+    if (info.ssi_signo == SIGTERM && watchdog_watched(agent->options.watchdog)) {
         LOG_INFO(&agent->log, "SIGTERM: left to the supervisor, which has the jobs saved first");
         return;
     }
@@ -376,6 +388,7 @@ static void on_signal(uv_poll_t *poll_handle, int status, int events)
         return;
     }
     LOG_INFO(&agent->log, "ending on signal %u, trainers run on", info.ssi_signo);
+    watchdog_stopping(agent->options.watchdog, END_MS);
     uv_stop(&agent->loop);
 }
 
@@ -509,8 +522,9 @@ static enum status open_loop(struct agent *agent)
     agent->wake.data = agent;
     agent->beat.data = agent;
     agent->signals.data = agent;
-    agent->watchdog_fd = watchdog_open();
-    CHECK(uv_timer_start(&agent->beat, on_beat, BEAT_MS, BEAT_MS) == 0);
+    const int every_ms = watchdog_every_ms(agent->options.watchdog);
+    const uint64_t beat_ms = every_ms > 0 ? (uint64_t)every_ms : BEAT_MS;
+    CHECK(uv_timer_start(&agent->beat, on_beat, beat_ms, beat_ms) == 0);
     CHECK(uv_poll_start(&agent->signals, UV_READABLE, on_signal) == 0);
     leave_open(agent);
     return ST_OK;
@@ -555,8 +569,10 @@ enum status agent_run(const struct agent_options *options)
         LOG_ERROR(&agent.log, "records of trainers: %s", status_string(st));
     if (st == ST_OK)
         st = agent_connect(&agent);
-    if (st == ST_OK)
+    if (st == ST_OK) {
+        watchdog_ready(options->watchdog);
         (void)uv_run(&agent.loop, UV_RUN_DEFAULT);
+    }
     agent_disconnect(&agent);
     close_loop(&agent);
     close_agent(&agent);

@@ -409,6 +409,7 @@ int main(int argc, char **argv)
     struct agent_options options = { .ports = "",
                                      .leaves = leave_is_usual(),
                                      .grace_ms = LEAVE_GRACE_MS };
+    struct watchdog watchdog;
     struct given given = { NULL };
     int code = EXIT_DONE;
     if (!parse_options(argc, argv, &options, &given, &code))
@@ -424,6 +425,8 @@ int main(int argc, char **argv)
     sigaddset(&blocked, SIGUSR1);
     (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
+    watchdog_open(&watchdog);
+    options.watchdog = &watchdog;
     rpc_init();
     struct agent_texts texts = { .token_file = "" };
     enum status st = fill_defaults(&options, &given, &texts);

@@ -16,6 +16,20 @@
 #include "common/limits.h"
 
 static const char *const level_names[] = { "debug", "info", "warn", "error" };
+static const char *const level_leads[] = { "<7>", "<6>", "<4>", "<3>" }; /* sd-daemon(3) */
+
+/* True if the file is the one that JOURNAL_STREAM names: "DEVICE:INODE". Somebody may have put
+ * another in its place. */
+static bool is_journal(int fd)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    char text[64];
+    struct stat about;
+    if (stream == NULL || fstat(fd, &about) != 0)
+        return false;
+    (void)snprintf(text, sizeof(text), "%ju:%ju", (uintmax_t)about.st_dev, (uintmax_t)about.st_ino);
+    return strcmp(text, stream) == 0;
+}
 
 struct log log_open(const char *program)
 {
@@ -23,7 +37,8 @@ struct log log_open(const char *program)
                        .level = LOG_LEVEL_INFO,
                        .program = program,
                        .rank = -1,
-                       .generation = -1 };
+                       .generation = -1,
+                       .leads = is_journal(STDERR_FILENO) };
     const char *wanted = getenv("CAIRN_LOG");
     for (int i = 0; wanted != NULL && i < 4; i++) {
         if (strcmp(wanted, level_names[i]) == 0)
@@ -117,6 +132,8 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
     va_end(list);
 
     struct log_line line = { .size = 0 };
+    if (log->leads)
+        log_put(&line, level_leads[level]);
     log_put_time(&line);
     log_put_text(&line, "level", level_names[level]);
     log_put_text(&line, "program", log->program);

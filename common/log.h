@@ -29,12 +29,14 @@ struct log {
     const char *job;      /* or NULL */
     int64_t rank;         /* or -1; log_set_rank changes it */
     int64_t generation;   /* or -1 */
+    bool leads;           /* each line begins with its level, "<6>": systemd's journal reads it */
 };
 
 /* Changes the rank of a log. Thread: any, also while others log. */
 void log_set_rank(struct log *log, int64_t rank);
 
-/* fd 2, level from CAIRN_LOG (debug, info, warn, error; default info). */
+/* fd 2, level from CAIRN_LOG (debug, info, warn, error; default info). JOURNAL_STREAM names fd 2
+ * where the journal has it. */
 struct log log_open(const char *program);
 
 void log_write(const struct log *log, enum log_level level, const char *format, ...)

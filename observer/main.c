@@ -22,9 +22,9 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/host/watchdog.h"
 #include "common/io.h"
 #include "common/own/home.h"
-#include "common/watchdog.h"
 #include "identity/check.h"
 #include "identity/serving_cert.h"
 #include "observer/export/export.h"
@@ -37,6 +37,8 @@ enum { EXIT_DONE = 0, EXIT_INTERNAL = 1, EXIT_USAGE = 2 };
 #define ADDRESS_FILE  "page"
 #define ADDRESS_BYTES 512     /* of it */
 #define RENEW_MS      3600000 /* between two looks at the certificate */
+#define LOOK_MS       1000    /* between two looks at the key */
+#define STOP_MS       10000   /* the last calls and webhooks */
 #define LOOPBACK      "127.0.0.1"
 
 static const char usage[] =
@@ -62,7 +64,8 @@ struct observer {
     int64_t renew_at_ms;                              /* when its certificate is looked at again */
     char host[LISTEN_HOST], public_host[LISTEN_HOST]; /* where it listens, where people find it */
     char url[LISTEN_URL];
-    int signal_fd, watchdog_fd, listen_fd;
+    int signal_fd, listen_fd;
+    struct watchdog watchdog;
     uint16_t port;
     struct coordinator *coordinator;
     struct poll *poll;
@@ -298,7 +301,7 @@ static enum status take_signals(struct observer *o)
 
 static enum status start(struct observer *o)
 {
-    o->watchdog_fd = watchdog_open();
+    watchdog_open(&o->watchdog);
     struct reason done = { "" }, why = { "" };
     enum status st = paths_open(&o->paths);
     if (st == ST_OK)
@@ -333,13 +336,17 @@ static enum status start(struct observer *o)
         st = export_start(&parts, &o->export);
     if (st == ST_OK)
         LOG_INFO(&o->log, "the page is at %s", o->url);
+    if (st == ST_OK) {
+        watchdog_ready(&o->watchdog);
+        watchdog_status(&o->watchdog, "the page is at %s", o->url);
+    }
     return st;
 }
 
-/* Left to the supervisor, as the other programs of `cairn up` do (common/watchdog.h). */
+/* Left to the supervisor, as the other programs of `cairn up` do (common/host/watchdog.h). */
 static bool is_left(const struct observer *o, uint32_t signal)
 {
-    return signal == SIGTERM && watchdog_watched(o->watchdog_fd);
+    return signal == SIGTERM && watchdog_watched(&o->watchdog);
 }
 
 static void renew_if_due(struct observer *o)
@@ -364,15 +371,18 @@ static void look_at_key(struct observer *o)
 static void wait_for_end(struct observer *o)
 {
     struct pollfd wait = { .fd = o->signal_fd, .events = POLLIN };
+    const int every_ms = watchdog_every_ms(&o->watchdog);
     for (;;) {
         struct signalfd_siginfo info;
-        (void)poll(&wait, 1, WATCHDOG_BEAT_MS);
-        watchdog_beat(o->watchdog_fd);
+        (void)poll(&wait, 1, every_ms >= 0 ? every_ms : LOOK_MS);
+        watchdog_beat(&o->watchdog);
         renew_if_due(o);
         look_at_key(o);
         while (read(o->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-            if (!is_left(o, info.ssi_signo))
-                return;
+            if (is_left(o, info.ssi_signo))
+                continue;
+            watchdog_stopping(&o->watchdog, STOP_MS);
+            return;
         }
     }
 }
@@ -392,7 +402,7 @@ static void stop(struct observer *o)
 
 int main(int argc, char **argv)
 {
-    struct observer o = { .log = log_open("cairn-observer"), .signal_fd = -1, .watchdog_fd = -1 };
+    struct observer o = { .log = log_open("cairn-observer"), .signal_fd = -1 };
     const int code = take_options(&o, argc, argv);
     if (code >= 0)
         return code;

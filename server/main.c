@@ -18,9 +18,9 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/fault.h"
+#include "common/host/watchdog.h"
 #include "common/io.h"
 #include "common/paths.h"
-#include "common/watchdog.h"
 #include "identity/check.h"
 #include "proto/descriptors.h"
 #include "rpc/services.h"
@@ -56,9 +56,8 @@ struct daemon {
     struct coord *coord;
     struct api api;
     struct auditlog *auditlog;
-    bool refused;    /* to start, until a person has done something */
-    int watchdog_fd; /* or -1 */
-    int64_t beat_at;
+    bool refused; /* to start, until a person has done something */
+    struct watchdog watchdog;
 };
 
 /* ---- small things of the system ---- */
@@ -211,15 +210,11 @@ static void log_chunk(void *arg, const Cairn__V1__LogChunk *chunk)
 
 /* ---- start ---- */
 
-/* Once per WATCHDOG_BEAT_MS at most: this process gets on. */
+/* This process gets on. */
 static void beat(void *arg)
 {
     struct daemon *d = arg;
-    int64_t now = clock_mono_ms(clock_system());
-    if (now < d->beat_at)
-        return;
-    watchdog_beat(d->watchdog_fd);
-    d->beat_at = now + WATCHDOG_BEAT_MS;
+    watchdog_beat(&d->watchdog);
 }
 
 /* Two coordinators are kept apart by locks, and SQLite by memory that all who open it share: NFS
@@ -409,7 +404,7 @@ static enum status listen_tcp(struct daemon *d)
 
 static enum status daemon_start(struct daemon *d)
 {
-    d->watchdog_fd = watchdog_open();
+    watchdog_open(&d->watchdog);
     beat(d); /* nothing before this depends on how much there is */
     enum status st = place_home(&d->paths, &d->log);
     d->refused = st == ST_REFUSED;
@@ -439,6 +434,9 @@ static enum status daemon_start(struct daemon *d)
     if (st != ST_OK)
         return st;
     rpc_server_start(d->server);
+    watchdog_ready(&d->watchdog);
+    watchdog_status(&d->watchdog, "serves %s/cairnd.sock%s%s", d->paths.home,
+                    d->address[0] ? " and " : "", d->address);
     return ST_OK;
 }
 
@@ -451,7 +449,8 @@ static int wait_ms(struct daemon *d, int64_t of_core)
         at = of_core;
     if (by != 0 && by < at)
         at = by;
-    int64_t wait_max = d->watchdog_fd >= 0 ? WATCHDOG_BEAT_MS : 60000;
+    const int every_ms = watchdog_every_ms(&d->watchdog);
+    const int64_t wait_max = every_ms >= 0 ? every_ms : 60000;
     if (at == INT64_MAX)
         return (int)wait_max;
     int64_t ms = at - clock_mono_ms(clock_system());
@@ -465,11 +464,13 @@ static bool asked_to_end(struct daemon *d)
     struct signalfd_siginfo info;
     if (read(d->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return false;
-    if (info.ssi_signo == SIGTERM && watchdog_watched(d->watchdog_fd)) {
+    if (info.ssi_signo == SIGTERM && watchdog_watched(&d->watchdog)) {
         LOG_INFO(&d->log, "SIGTERM: left to the supervisor, which has the jobs saved first");
         return false;
     }
     LOG_INFO(&d->log, "signal %u: ending; training goes on", info.ssi_signo);
+    watchdog_stopping(&d->watchdog, STOP_GRACE_MS);
+    watchdog_status(&d->watchdog, "ends; training goes on");
     return true;
 }
 

@@ -21,10 +21,10 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/host/watchdog.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/watchdog.h"
 
 #define BACKOFF_MIN_MS 100
 #define BACKOFF_MAX_MS 5000
@@ -68,7 +68,8 @@ struct supervisor {
     int64_t down_until_ms; /* when it is late */
     int64_t hang_ms;
     bool stopping;
-    bool refused; /* a program ended with WATCHDOG_REFUSED */
+    bool refused;             /* a program ended with WATCHDOG_REFUSED */
+    struct watchdog watchdog; /* of this process itself */
 };
 
 int64_t supervisor_backoff_ms(int64_t last_ms, int64_t lived_ms)
@@ -229,6 +230,7 @@ static void begin_down(struct supervisor *supervisor)
     int64_t grace_ms = supervisor->options->grace_ms;
     if (supervisor->down_pid != 0)
         return;
+    watchdog_stopping(&supervisor->watchdog, (uint32_t)grace_ms + DOWN_MS + END_MS);
     (void)snprintf(grace, sizeof(grace), "%lldms", (long long)grace_ms);
     (void)snprintf(path, sizeof(path), "%s/cairn", supervisor->folder);
     supervisor->down_until_ms = now_ms() + grace_ms + DOWN_MS;
@@ -251,16 +253,27 @@ static void take_signal(struct supervisor *supervisor, uint32_t number)
     }
 }
 
+/* Takes what a child has written into its pipe. */
+static void take_beats(struct supervisor *supervisor, struct child *child)
+{
+    char bytes[64];
+    ssize_t size;
+    while ((size = read(child->beat_fd, bytes, sizeof(bytes))) > 0) {
+        child->beat_ms = now_ms();
+        if (child == &supervisor->children[COORDINATOR] && !supervisor->watchdog.serves &&
+            memchr(bytes, WATCHDOG_READY, (size_t)size) != NULL)
+            watchdog_ready(&supervisor->watchdog);
+    }
+}
+
 /* A child whose loop doesn't turn is ended like one that died. */
 static void end_hung(struct supervisor *supervisor)
 {
     for (size_t i = 0; i < CHILDREN; i++) {
         struct child *child = &supervisor->children[i];
-        char bytes[64];
         if (child->pid == 0 || child->beat_fd < 0)
             continue;
-        while (read(child->beat_fd, bytes, sizeof(bytes)) > 0)
-            child->beat_ms = now_ms();
+        take_beats(supervisor, child);
         if (now_ms() - child->beat_ms < supervisor->hang_ms)
             continue;
         LOG_ERROR(&supervisor->log, "%s, pid %lld, hangs: no beat for %lld ms; ending it",
@@ -291,10 +304,13 @@ static void turn_logs(const struct supervisor *supervisor)
 
 static void watch_children(struct supervisor *supervisor, int signal_fd)
 {
+    int wait_ms = watchdog_every_ms(&supervisor->watchdog);
+    wait_ms = wait_ms >= 0 ? wait_ms : WATCHDOG_BEAT_MS;
     while (!supervisor->stopping) {
         struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
         int due = start_due(supervisor);
-        (void)poll(&wait, 1, due >= 0 && due < WATCHDOG_BEAT_MS ? due : WATCHDOG_BEAT_MS);
+        (void)poll(&wait, 1, due >= 0 && due < wait_ms ? due : wait_ms);
+        watchdog_beat(&supervisor->watchdog);
         struct signalfd_siginfo info;
         while (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
             take_signal(supervisor, info.ssi_signo);
@@ -486,6 +502,7 @@ void supervisor_end(const struct paths *paths)
 enum exit_code supervisor_run(const struct supervisor_options *options)
 {
     struct supervisor supervisor = { .options = options, .log = log_open("supervisor") };
+    watchdog_open(&supervisor.watchdog);
     char slots[24];
     int lock = -1;
     enum status st = home_lock(options->paths, &lock);

@@ -5,14 +5,15 @@
  *   dies      starts again after 0.1, 0.2, 0.4 ... 5 s; from 0.1 again after 10 s of life
  *   refuses   (WATCHDOG_REFUSED: a person has to do something first) the supervisor stops, too;
  *             what trains goes on
- *   hangs     no byte in its watchdog pipe (common/watchdog.h) for 15 s: SIGKILL, then as above
+ *   hangs     no byte in its pipe (common/host/watchdog.h) for 15 s: SIGKILL, then as above
  *   SIGTERM   runs `cairn down`, which has the jobs saved and then sends SUPERVISOR_STOP; once
  *             that command is over or late, the supervisor stops, whatever came of it
  *   SIGINT    likewise (Ctrl-C, --foreground); the second one: stops at once
  *   SIGUSR1   SUPERVISOR_STOP: ends them, then every process of the home that is left, and returns
  *
  * SIGTERM to every process of a service at once does the same: the coordinator and the agent leave
- * it to the supervisor (common/watchdog.h).
+ * it to the supervisor (common/host/watchdog.h). As a service itself (`cairn up --foreground`) it
+ * beats for systemd, and serves as soon as the coordinator does.
  */
 #pragma once
 

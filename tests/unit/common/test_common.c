@@ -16,7 +16,6 @@
 #include "common/log.h"
 #include "common/paths.h"
 #include "common/status.h"
-#include "common/watchdog.h"
 #include "tests/test.h"
 
 static void every_status_has_the_scope_of_its_range(void **state)
@@ -233,20 +232,43 @@ static void a_log_line_is_one_bounded_json_object(void **state)
     (void)close(ends[1]);
 }
 
-static void a_program_is_watched_while_its_supervisor_reads(void **state)
+/* The journal takes the level from the front of a line, and what follows is as anywhere. */
+static void a_log_line_in_the_journal_begins_with_its_level(void **state)
 {
     (void)state;
+    char stream[64], line[LIMIT_LOG_LINE + 1];
+    struct stat about;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    assert_true(watchdog_watched(ends[1]));
-    while (fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0 && write(ends[1], "b", 1) == 1)
-        ;
-    assert_true(watchdog_watched(ends[1])); /* full, but there */
-    assert_int_equal(close(ends[0]), 0);
-    assert_false(watchdog_watched(ends[1]));
-    assert_int_equal(close(ends[1]), 0);
-    assert_false(watchdog_watched(ends[1]));
-    assert_false(watchdog_watched(-1));
+    assert_int_equal(fstat(STDERR_FILENO, &about), 0);
+    (void)snprintf(stream, sizeof(stream), "%ju:%ju", (uintmax_t)about.st_dev,
+                   (uintmax_t)about.st_ino + 1);
+    assert_int_equal(setenv("JOURNAL_STREAM", stream, 1), 0);
+    assert_false(log_open("test").leads); /* another file: who redirects takes no level */
+    (void)snprintf(stream, sizeof(stream), "%ju:%ju", (uintmax_t)about.st_dev,
+                   (uintmax_t)about.st_ino);
+    assert_int_equal(setenv("JOURNAL_STREAM", stream, 1), 0);
+    struct log log = log_open("test");
+    assert_int_equal(unsetenv("JOURNAL_STREAM"), 0);
+    assert_true(log.leads);
+    assert_false(log_open("test").leads);
+    log.fd = ends[1];
+    log.level = LOG_LEVEL_DEBUG;
+    LOG_DEBUG(&log, "d");
+    LOG_INFO(&log, "i");
+    LOG_WARN(&log, "w");
+    LOG_ERROR(&log, "e");
+    const ssize_t size = read(ends[0], line, sizeof(line) - 1);
+    assert_true(size > 0);
+    line[size] = '\0';
+    static const char *const begins[] = { "<7>{\"ts\":", "<6>{\"ts\":", "<4>{\"ts\":",
+                                          "<3>{\"ts\":" };
+    const char *at = line;
+    for (size_t i = 0; i < 4; i++, at = strchr(at, '\n') + 1)
+        assert_int_equal(strncmp(at, begins[i], strlen(begins[i])), 0);
+    assert_string_equal(at, "");
+    (void)close(ends[0]);
+    (void)close(ends[1]);
 }
 
 static void a_wait_ends_at_its_time_and_not_before(void **state)
@@ -297,12 +319,12 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(a_mapped_file_is_its_bytes_and_outlives_its_descriptor,
                                         make_folder, remove_folder),
-        cmocka_unit_test(a_program_is_watched_while_its_supervisor_reads),
         cmocka_unit_test(a_wait_ends_at_its_time_and_not_before),
         cmocka_unit_test(descriptors_are_raised_to_what_the_user_may_have),
         cmocka_unit_test(the_socket_lies_in_the_home),
         cmocka_unit_test(waits_grow_to_their_bound_and_connections_come_back_apart),
         cmocka_unit_test(a_log_line_is_one_bounded_json_object),
+        cmocka_unit_test(a_log_line_in_the_journal_begins_with_its_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
