@@ -26,7 +26,7 @@ def test_each_program_is_there(prefix):
 
 def test_each_program_that_people_start_has_a_manual_page(prefix):
     pages = {path.name for path in (prefix / "share/man").rglob("*.[18]")}
-    assert pages == {"cairn.1", "cairnd.8", "cairn-agent.8", "cairn-observer.8"}
+    assert pages == {"cairn.1", "cairnd.8", "cairn-agent.8", "cairn-observer.8", "cairn-trainer.8"}
     for page in (prefix / "share/man").rglob("*.[18]"):
         shown = subprocess.run(["groff", "-man", "-Tascii", "-ww", "-P-cbou", page], capture_output=True, text=True, check=True)
         assert "SYNOPSIS" in shown.stdout and not shown.stderr, (page, shown.stderr)
