@@ -14,7 +14,7 @@ def main():
     for name in sys.argv[2:]:
         preset = Path(name).parent.name
         cases = [case for case in xml.parse(name).getroot().iter("testcase")]
-        tests += [(float(case.get("time")), preset, case.get("name")) for case in cases]
+        tests += [(float(case.get("time") or 0), preset, case.get("name")) for case in cases]
         print(f"{preset}: {len(cases)} tests, {sum(float(case.get('time')) for case in cases):.0f} s of tests")
     print(f"{whole:.0f} s from the begin (goal: 2700 on two cores); longest:")
     for seconds, preset, name in sorted(tests, reverse=True)[:SHOWN]:
