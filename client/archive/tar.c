@@ -97,7 +97,10 @@ enum status tar_create(const char *path, int64_t now_s, struct tar_writer **out,
 
 static enum status put(struct tar_writer *writer, const void *data, size_t size)
 {
-    return size == 0 || gzwrite(writer->file, data, (unsigned)size) == (int)size ? ST_OK : ST_IO;
+    errno = 0; /* zlib leaves it as the system set it */
+    if (size == 0 || gzwrite(writer->file, data, (unsigned)size) == (int)size)
+        return ST_OK;
+    return errno != 0 ? status_from_errno(errno) : ST_IO;
 }
 
 enum status tar_add(struct tar_writer *writer, const char *name, const void *data, size_t size)
@@ -156,7 +159,6 @@ enum status tar_publish(struct tar_writer *writer, struct reason *reason)
     enum status st = put(writer, end, sizeof(end));
     const int closed = gzclose(writer->file);
     writer->file = NULL;
-    errno = 0;
     if (st == ST_OK && (closed != Z_OK || fsync(writer->fd) != 0))
         st = ST_IO;
     if (st != ST_OK) {

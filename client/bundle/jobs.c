@@ -270,35 +270,39 @@ static void put_checkpoints(struct client *client, struct parcel *parcel, const 
     protobuf_c_message_free_unpacked(reply, NULL);
 }
 
-/* Its explanation, in all forms. */
-static void put_why(struct client *client, struct parcel *parcel, const char *id)
+/* Asks a call that takes a job alone; name: of the file that the reply is for, made from `file`.
+ * NULL: it isn't there, as errors.txt says. */
+static ProtobufCMessage *ask_about(struct client *client, struct parcel *parcel, const char *id,
+                                   const char *method, const char *file, char name[PATH_BYTES])
 {
     Cairn__V1__JobRequest request = CAIRN__V1__JOB_REQUEST__INIT;
-    char folder[PATH_BYTES], name[PATH_BYTES];
     enum rpc_code code;
     request.job = (char *)id;
-    (void)snprintf(folder, sizeof(folder), "jobs/%s", id);
-    (void)snprintf(name, sizeof(name), "jobs/%s/why.json", id);
-    ProtobufCMessage *reply = ask(client, parcel, "ExplainJob", &request.base, name, &code);
+    (void)snprintf(name, PATH_BYTES, "jobs/%s/%s", id, file);
+    return ask(client, parcel, method, &request.base, name, &code);
+}
+
+/* Puts the explanation of a job, in all forms. */
+static void put_why(struct client *client, struct parcel *parcel, const char *id)
+{
+    char folder[PATH_BYTES], name[PATH_BYTES];
+    ProtobufCMessage *reply = ask_about(client, parcel, id, "ExplainJob", "why.json", name);
     if (reply == NULL)
         return;
+    (void)snprintf(folder, sizeof(folder), "jobs/%s", id);
     put_reply(parcel, folder, "ExplainJob", name, reply);
     put_text(parcel, id, "why.txt", ((const Cairn__V1__ExplainJobReply *)reply)->text);
     protobuf_c_message_free_unpacked(reply, NULL);
 }
 
-/* All that the coordinator has of it; the reply's text is JSON, which is filtered as such. */
+/* Puts all that the coordinator has of a job. The reply's text is JSON, and filtered as such. */
 static void put_debug(struct client *client, struct parcel *parcel, const char *id)
 {
-    Cairn__V1__JobRequest request = CAIRN__V1__JOB_REQUEST__INIT;
     char folder[PATH_BYTES], name[PATH_BYTES];
-    enum rpc_code code;
-    request.job = (char *)id;
-    (void)snprintf(folder, sizeof(folder), "jobs/%s/DebugJob", id);
-    (void)snprintf(name, sizeof(name), "jobs/%s/debug.json", id);
-    ProtobufCMessage *reply = ask(client, parcel, "DebugJob", &request.base, name, &code);
+    ProtobufCMessage *reply = ask_about(client, parcel, id, "DebugJob", "debug.json", name);
     if (reply == NULL)
         return;
+    (void)snprintf(folder, sizeof(folder), "jobs/%s/DebugJob", id);
     Cairn__V1__DebugJobReply *debug = (Cairn__V1__DebugJobReply *)reply;
     json_t *value = json_loads(debug->json, 0, NULL);
     parcel_json(parcel, name, value);

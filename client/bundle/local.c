@@ -119,7 +119,7 @@ void local_machine(struct parcel *parcel)
 
 /* ---- variables ---- */
 
-/* Those of which names are told, by the beginnings of their names. */
+/* True for a variable whose name is told, by the beginning of the name. */
 static bool is_told(const char *variable)
 {
     static const char *const heads[] = {
@@ -136,8 +136,8 @@ static bool is_told(const char *variable)
     return false;
 }
 
-/* Those of which values are told, too: Cairn's own and what changes speed or results. All else
- * might be anything. */
+/* True for a variable whose value is told, too: Cairn's own and what changes speed or results.
+ * All else might be anything. */
 static bool is_open(const char *variable, size_t size)
 {
     static const char *const heads[] = { "CAIRN_",  "OMP_", "GOMP_", "KMP_",  "DNNL_",

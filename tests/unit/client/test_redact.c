@@ -1,8 +1,11 @@
 /* What may be secret never goes into a bundle; and the archive that it is. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -244,14 +247,50 @@ static void a_damaged_archive_is_refused(void **state)
     assert_int_not_equal(tar_read("/tmp", see, NULL, &reason), ST_OK);
 }
 
+/* A file that can't grow any more, as on a full disk: that is said, and nothing of it stays. */
+static void an_archive_without_room_leaves_nothing(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/cairn-tar-XXXXXX", path[64];
+    static unsigned char noise[200000];
+    struct tar_writer *tar = NULL;
+    struct rlimit limit, little;
+    struct reason reason = { "" };
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/a.tar.gz", folder);
+    unsigned number = 1;
+    for (size_t i = 0; i < sizeof(noise); i++)
+        noise[i] = (unsigned char)((number = number * 1103515245u + 12345u) >> 16);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    little = (struct rlimit){ .rlim_cur = 4096, .rlim_max = limit.rlim_max };
+    assert_ptr_not_equal(signal(SIGXFSZ, SIG_IGN), SIG_ERR);
+    for (size_t size = 8192; size <= sizeof(noise); size += sizeof(noise) - 8192) {
+        assert_int_equal(tar_create(path, 0, &tar, &reason), ST_OK);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+        enum status st = tar_add(tar, "noise", noise, size);
+        if (st == ST_OK) { /* zlib has it in memory until the end */
+            st = tar_publish(tar, &reason);
+            assert_non_null(strstr(reason.text, "File too large"));
+        } else {
+            tar_drop(tar);
+        }
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        assert_int_equal(st, ST_FULL);
+        assert_int_equal(rmdir(folder), 0); /* it is empty */
+        assert_int_equal(mkdir(folder, 0700), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(secrets_go_and_the_rest_stays),   CASE(known_values_go_wherever_they_stand),
-        CASE(messages_and_json_lose_them_too), CASE(any_bytes_are_read_to_their_end),
-        CASE(what_is_packed_is_read_again),    CASE(a_damaged_archive_is_refused),
+        CASE(secrets_go_and_the_rest_stays),          CASE(known_values_go_wherever_they_stand),
+        CASE(messages_and_json_lose_them_too),        CASE(any_bytes_are_read_to_their_end),
+        CASE(what_is_packed_is_read_again),           CASE(a_damaged_archive_is_refused),
+        CASE(an_archive_without_room_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,7 +158,7 @@ static void a_manager_that_is_away_is_no_harm(void **state)
     assert_int_equal(close(watchdog.notify.fd), 0);
 }
 
-/* Its supervisor is a service, and it is not. */
+/* The program's supervisor is a service, and the program is not. */
 static void who_has_a_supervisor_tells_systemd_nothing(void **state)
 {
     (void)state;

@@ -168,7 +168,7 @@ static void a_job_that_waits_for_a_path_holds_nobody_back(void **state)
     leave(&f);
 }
 
-/* Its workers die while their path is under test: it gets no slots until that is decided. */
+/* A job whose workers die while their path is under test gets no slots until that is decided. */
 static void a_job_that_ended_waits_for_the_word_about_its_path(void **state)
 {
     struct fleet f = { .w = *state, .count = 2 };
