@@ -9,12 +9,13 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-version=$(dpkg-query -W -f '${Version}' apt 2>/dev/null || true)
-[ "$version" = 2.6.1 ] || { echo "apt is $version, not 2.6.1" >&2; exit 77; }
+(cd "$work" && apt-get download -qq apt=2.6.1 libapt-pkg6.0=2.6.1 >/dev/null 2>&1 && for file in *.deb; do dpkg-deb -x "$file" apt; done) ||
+    { echo "apt 2.6.1 can't be fetched from Debian 12" >&2; exit 77; }
+library=$(dirname "$(find "$work/apt/usr/lib" -name 'libapt-pkg.so.6.0')")
 mkdir -p "$work/lists/partial"
 : >"$work/sources.list"
 update() {
-    LC_ALL=C apt-get -o Dir::State::lists="$work/lists" -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+    LC_ALL=C LD_LIBRARY_PATH=$library "$work/apt/usr/bin/apt-get" -o Dir::State::lists="$work/lists" -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
         -o Dir::Cache="$work" -o DPkg::Lock::Timeout=30 update 2>&1
 }
 python3 - "$work/lists/lock" "$work/held" <<'P' &

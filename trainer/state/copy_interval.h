@@ -32,7 +32,7 @@ struct copy_interval_options {
 MUST_CHECK enum status copy_interval_choose(const struct copy_interval_options *options,
                                             struct session_ready *ready, struct reason *why);
 
-/* The same where the job says how often (`every`, not 0): memory_every is that, or 0 if the copies
+/* Sets memory_every where the job says how often (`every`, not 0): it is that, or 0 if the copies
  * of any rank's node find no room there. A file system that is too small is found here, before the
  * first copy. */
 MUST_CHECK enum status copy_interval_ask(const struct copy_interval_options *options,
