@@ -12,7 +12,7 @@ import home as home_module
 from home import BIN, Home, until
 
 BEFORE = os.environ.get("CAIRN_BIN_BEFORE")
-JOB = {"train__duration": "400 steps", "checkpoint__every": "40 steps", "workers__count": 3, "train__lanes": 6,
+JOB = {"train__duration": "2000 steps", "checkpoint__every": "40 steps", "workers__count": 3, "train__lanes": 6,
        "train__global_batch": 24, "eval__every": "100 steps"}
 
 pytestmark = pytest.mark.skipif(not BEFORE, reason="CAIRN_BIN_BEFORE doesn't name the programs of another version")
@@ -54,6 +54,6 @@ def test_a_job_of_the_version_before_goes_on_with_the_same_bits(quiet, end):
             assert home.digest(job, 200) == quiet
             shown = home.show(job)
             assert shown["generation"] > generation, shown
-            assert {c["step"] for c in shown["checkpoints"]} > {400}, shown["checkpoints"]
+            assert {c["step"] for c in shown["checkpoints"]} > {2000}, shown["checkpoints"]
     finally:
         home_module.BIN = BIN
