@@ -5,8 +5,8 @@
 #include <strings.h>
 
 #include "common/check.h"
-#include "jobspec/number.h"
-#include "jobspec/suggest.h"
+#include "jobspec/text/number.h"
+#include "jobspec/text/suggest.h"
 
 /* Within a group the unit that is printed comes first among equals. */
 static const struct {

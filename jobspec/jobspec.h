@@ -46,6 +46,12 @@
 #define JOBSPEC_SETS_MAX    256         /* --set of one job */
 #define JOBSPEC_SET_BYTES   8192        /* one of them */
 
+/* Of a job with a command. */
+#define JOBSPEC_TEXTS_BYTES   8192
+#define JOBSPEC_PATTERN_BYTES 256
+#define JOBSPEC_CODES_MAX     32
+#define JOBSPEC_VARIABLES_MAX 256 /* of its environment */
+
 struct jobspec_duration {
     enum jobspec_unit { JOBSPEC_STEPS, JOBSPEC_EPOCHS, JOBSPEC_MS, JOBSPEC_AUTO } unit;
     double value; /* steps, epochs, milliseconds */
@@ -84,6 +90,34 @@ struct jobspec_dataset {
     char images[LIMIT_PATH], labels[LIMIT_PATH], path[LIMIT_PATH];
     enum jobspec_tokenizer tokenizer;
     int64_t samples; /* synthetic */
+};
+
+/*
+ * A list of texts in one array: each '\1', the text, '\0'; behind the last one '\0'.
+ * Returns the next text of a list after `before` (NULL: the first); NULL: no more.
+ */
+const char *jobspec_next_text(const char *texts, const char *before);
+
+/* A program of the user's, in place of a model that Cairn trains. */
+struct jobspec_command {
+    /* Texts: the program and its arguments; with `shell` one, for /bin/sh -c. "": the job has a
+     * model. */
+    char run[JOBSPEC_TEXTS_BYTES];
+    bool shell;
+    char env[JOBSPEC_TEXTS_BYTES]; /* texts: NAME=VALUE, by name */
+    char workdir[LIMIT_PATH];
+    char folder[LIMIT_PATH];              /* where the program writes; "": none */
+    int64_t processes;                    /* of the program, per worker */
+    char progress[JOBSPEC_PATTERN_BYTES]; /* its group 1 is the finished step; "": none */
+    int64_t grace_ms;                     /* from SIGTERM to SIGKILL */
+    int64_t hang_ms;                      /* without progress; 0: never */
+    struct {
+        bool codes_given; /* false: every code is restarted */
+        uint32_t codes[JOBSPEC_CODES_MAX];
+        size_t code_count;
+        char on_output[JOBSPEC_TEXTS_BYTES / 4]; /* texts: patterns */
+        int64_t budget;                          /* failures in a row without progress */
+    } restart;
 };
 
 struct jobspec {
@@ -170,7 +204,11 @@ struct jobspec {
         enum jobspec_exactness exactness;
         enum jobspec_on_nan on_nan;
     } recovery;
+    struct jobspec_command command;
 };
+
+/* True if the job runs a command of the user's: it has no model, data, training or checkpoints. */
+bool jobspec_is_command(const struct jobspec *job);
 
 /*
  * Reads a job file and the `key=value` settings over it. The job counts as one that was taken

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "jobspec/number.h"
 #include "jobspec/reader.h"
+#include "jobspec/text/number.h"
 
 /* `augment: [crop, flip]` */
 static bool read_words(struct reader *reader, const struct field *field,

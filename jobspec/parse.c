@@ -31,6 +31,12 @@ static bool is_list(const struct field *field, const struct tree_node *node)
            field->kind == FIELD_STAGES || (field->kind == FIELD_CUTS && node->kind == TREE_LIST);
 }
 
+static bool is_texts(const struct field *field)
+{
+    return field->kind == FIELD_RUN || field->kind == FIELD_NAMES ||
+           field->kind == FIELD_PATTERNS || field->kind == FIELD_CODES;
+}
+
 static void read_field(struct reader *reader, const struct field *field, size_t index,
                        const struct tree_node *node)
 {
@@ -41,6 +47,8 @@ static void read_field(struct reader *reader, const struct field *field, size_t 
                            "%s has no value", field->path);
     } else if (is_list(field, node)) {
         good = reader_list(reader, field, node);
+    } else if (is_texts(field)) {
+        good = reader_texts(reader, field, node);
     } else {
         good = read_single(reader, field, node);
     }
@@ -123,6 +131,10 @@ static void read_section(struct reader *reader, const char *section, const struc
             char keys[LIMIT_REASON / 2];
             schema_keys(path, keys, sizeof(keys));
             (void)snprintf(way_out, sizeof(way_out), "its keys: %s", keys);
+            if (strcmp(path, "command") == 0) {
+                (void)snprintf(way_out, sizeof(way_out), "write it as in %s",
+                               schema_section_example(path));
+            }
             jobspec_report_add(&reader->report, node->place, way_out,
                                "%s must be a section with keys of its own", path);
         }
@@ -138,7 +150,8 @@ static void fill_defaults(struct reader *reader)
     for (size_t i = 0; i < count; i++) {
         const struct field *field = &fields[i];
         bool has_value = reader->given[i].node != NULL && !reader->given[i].bad;
-        if (has_value || field->fallback == NULL || field->offset == FIELD_NOWHERE)
+        if (has_value || field->fallback == NULL || field->offset == FIELD_NOWHERE ||
+            !schema_is_for(field, reader->command))
             continue;
         struct refusal refusal;
         enum status st =
@@ -150,6 +163,19 @@ static void fill_defaults(struct reader *reader)
     }
 }
 
+/* A key of a job with a model, in one with a command: the outermost that can be removed. */
+static void refuse_for_command(struct reader *reader, const struct field *field)
+{
+    char path[READER_PATH_BYTES];
+    bool found = false;
+    (void)snprintf(path, sizeof(path), "%.*s", (int)schema_not_for(field, reader->command),
+                   field->path);
+    const struct tree_node *node = reader_locate(reader, path, &found);
+    CHECK(found);
+    jobspec_report_add(&reader->report, node->key_place, "remove this key",
+                       "%s is not for a job with a command", path);
+}
+
 /* Keys of a job of another kind, and of what isn't built. */
 static void check_use(struct reader *reader, const struct field *field, size_t index)
 {
@@ -157,6 +183,10 @@ static void check_use(struct reader *reader, const struct field *field, size_t i
     size_t selector = 0;
     if (node == NULL)
         return;
+    if (!schema_is_for(field, reader->command)) {
+        refuse_for_command(reader, field);
+        return;
+    }
     if (field->when_path != NULL) {
         const struct field *other = schema_find(field->when_path, &selector);
         CHECK(other != NULL);
@@ -201,7 +231,8 @@ static size_t missing_section(const struct reader *reader, const char *path)
 
 static void check_required(struct reader *reader, const struct field *field, size_t index)
 {
-    if (reader->given[index].node != NULL || !schema_applies(field, &reader->job) ||
+    if (reader->given[index].node != NULL || !schema_is_for(field, reader->command) ||
+        (!reader->command && !schema_applies(field, &reader->job)) ||
         (field->flags & (FIELD_REQUIRED | FIELD_WITH_SECTION)) == 0)
         return;
     size_t size = missing_section(reader, field->path);
@@ -219,13 +250,30 @@ static void check_required(struct reader *reader, const struct field *field, siz
                        size > 0 ? section : field->path);
 }
 
+/* Returns whether the file says what kind of job it is; reports it if nothing does. */
+static bool check_kind(struct reader *reader)
+{
+    static const char *const sections[] = { "command", "model", "data", "train" };
+    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+        if (tree_find(reader->tree.root, sections[i]) != NULL || was_meant(reader, sections[i]))
+            return i > 0 || reader->command;
+    }
+    jobspec_report_add(&reader->report, (struct jobspec_place){ 0 },
+                       "add model, data and train, or for a program of your own "
+                       "'command: {run: [python3, train.py]}'",
+                       "nothing says what to train: there is neither a model nor a command");
+    return false;
+}
+
 static void check_fields(struct reader *reader)
 {
     size_t count = 0;
     const struct field *fields = schema_fields(&count);
+    const bool kind_known = reader->tree.complete && check_kind(reader);
     for (size_t i = 0; i < count; i++) {
         check_use(reader, &fields[i], i);
-        if (reader->tree.complete)
+        const bool of_all = schema_is_for(&fields[i], !reader->command);
+        if (reader->tree.complete && (kind_known || of_all))
             check_required(reader, &fields[i], i);
     }
 }
@@ -282,12 +330,13 @@ static enum status read_job(struct reader *reader, size_t set_count)
     enum status st = read_sources(reader, set_count);
     if (st != ST_OK)
         return st;
+    reader->command = tree_find(reader->tree.root, "command") != NULL;
     read_section(reader, "", reader->tree.root);
     fill_defaults(reader);
     check_fields(reader);
     clear_unused(reader);
     if (reader->tree.complete)
-        reader_resolve(reader);
+        reader->command ? reader_resolve_command(reader) : reader_resolve(reader);
     reader_name_store_once(reader);
     reader_check_room(reader);
     reader_check_allowed(reader);

@@ -26,7 +26,8 @@ struct reader {
     const char *allowed; /* jobspec_parse_within; NULL: all paths */
     const struct jobspec_look *look;
     bool taken;
-    bool change; /* settings of a job that is there already, no file */
+    bool command; /* the file has a command: what is for models isn't for it */
+    bool change;  /* settings of a job that is there already, no file */
     struct jobspec job;
     struct {
         const struct tree_node *node; /* NULL: not in the file */
@@ -80,6 +81,12 @@ void reader_lanes_for(const struct reader *reader, int64_t workers, char out[LIM
  * FIELD_ENV. False: mistakes were reported. */
 bool reader_list(struct reader *reader, const struct field *field, const struct tree_node *node);
 
+/* ---- command.c ---- */
+
+/* Reads a field of a command: FIELD_RUN, FIELD_NAMES, FIELD_PATTERNS, FIELD_CODES. False: mistakes
+ * were reported. */
+bool reader_texts(struct reader *reader, const struct field *field, const struct tree_node *node);
+
 /* ---- pipeline.c ---- */
 
 /* Sets the number of stages, which one key or another gives; for one stage, drops the keys of
@@ -110,3 +117,5 @@ void reader_check_usable(struct reader *reader);
  * report. All fields hold values by then, those with `bad` their defaults or zero.
  */
 void reader_resolve(struct reader *reader);
+/* Like reader_resolve, of a job with a command. */
+void reader_resolve_command(struct reader *reader);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "jobspec/suggest.h"
+#include "jobspec/text/suggest.h"
 
 enum status refuse_value(struct refusal *out, const char *way_out, const char *cause_format, ...)
 {

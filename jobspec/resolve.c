@@ -467,3 +467,14 @@ void reader_resolve(struct reader *reader)
     check_metric(reader);
     check_state(reader);
 }
+
+void reader_resolve_command(struct reader *reader)
+{
+    struct jobspec *job = &reader->job;
+    if (!reader_is_good(reader, "workers.count"))
+        return;
+    if (job->workers.count == 0)
+        job->workers.count = 1;
+    if (reader_is_good(reader, "workers.min"))
+        resolve_min(reader);
+}

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "jobspec/suggest.h"
+#include "jobspec/text/suggest.h"
+#include "jobspec/text/texts.h"
 
 #define AT(member)                                                                                 \
     .offset = offsetof(struct jobspec, member), .size = sizeof(((struct jobspec *)NULL)->member)
@@ -198,7 +199,30 @@ static const struct field fields[] = {
       .words = JOBSPEC_WORDS(JOBSPEC_EXACTNESSES), .fallback = "strict" },
     { "recovery.on_nan", FIELD_WORD, 0, AT(recovery.on_nan),
       .words = JOBSPEC_WORDS(JOBSPEC_ON_NANS), .fallback = "skip" },
+
+    { "command.run", FIELD_RUN, FIELD_WITH_SECTION, AT(command.run),
+      .example = "run: [python3, train.py]" },
+    { "command.workdir", FIELD_PATH, 0, AT(command.workdir), .fallback = "." },
+    { "command.env", FIELD_NAMES, 0, AT(command.env), .example = "{LR: 0.1}" },
+    { "command.folder", FIELD_PATH, 0, AT(command.folder) },
+    { "command.processes", FIELD_INT, 0, AT(command.processes), 1, 64, .fallback = "1" },
+    { "command.progress", FIELD_PATTERN, 0, AT(command.progress) },
+    { "command.grace", FIELD_AMOUNT, 0, AT(command.grace_ms), 0, 3600e3, .units = UNIT_TIME,
+      .fallback = "30 s" },
+    { "command.hang", FIELD_AMOUNT, 0, AT(command.hang_ms), 1e3, 30 * 86400e3, .units = UNIT_TIME,
+      .words = "none", .fallback = "none" },
+    { "command.restart.on_exit_codes", FIELD_CODES, 0, AT(command.restart.codes), 1, 255,
+      .example = "[1, 75]" },
+    { "command.restart.on_output", FIELD_PATTERNS, 0, AT(command.restart.on_output),
+      .example = "['CUDA error']" },
+    { "command.restart.budget", FIELD_INT, 0, AT(command.restart.budget), 1, 10000,
+      .fallback = "10" },
 };
+
+/* The keys of every job. Those below "command" are for jobs with a command, all others for jobs
+ * with a model. */
+static const char *const of_all_jobs[] = { "name", "workers.count", "workers.min", "workers.device",
+                                           "workers.threads" };
 
 static const struct {
     const char *section, *example;
@@ -208,6 +232,7 @@ static const struct {
     { "data.train", "train: {format: idx, images: FILE, labels: FILE}" },
     { "train", "train: {duration: 10 epochs, global_batch: 256, optimizer: {lr: 0.1}}" },
     { "train.optimizer", "optimizer: {name: sgd, lr: 0.1}" },
+    { "command", "command: {run: [python3, train.py]}" },
 };
 
 /* Keys that people know from other programs. */
@@ -240,6 +265,12 @@ static const struct {
     { "seq_len", "model.context" },
     { "vocab_size", "model.vocab" },
     { "gradient_accumulation_steps", "train.accumulate" },
+    { "cmd", "command.run" },
+    { "entrypoint", "command.run" },
+    { "script", "command.run" },
+    { "args", "command.run" },
+    { "nproc_per_node", "command.processes" },
+    { "max_restarts", "command.restart.budget" },
 };
 /* clang-format on */
 
@@ -350,7 +381,8 @@ bool schema_suggest(const char *section, const char *key, char *out, size_t capa
     if (best <= suggest_limit(key))
         return true;
     for (size_t i = 0; i < COUNT(synonyms); i++) {
-        if (suggest_distance(synonyms[i].key, key) <= 1 && strlen(key) > 3) {
+        const size_t distance = suggest_distance(synonyms[i].key, key);
+        if (distance == 0 || (distance == 1 && strlen(key) > 3)) {
             write_in(synonyms[i].path, section, out, capacity);
             return true;
         }
@@ -449,11 +481,56 @@ void schema_value_text(const char *path, const struct jobspec *job, char *out, s
     }
 }
 
+bool schema_is_for(const struct field *field, bool command)
+{
+    for (size_t i = 0; i < COUNT(of_all_jobs); i++) {
+        if (strcmp(field->path, of_all_jobs[i]) == 0)
+            return true;
+    }
+    return (below(field->path, "command") != NULL) == command;
+}
+
+/* True if some key below a section is for jobs of that kind. */
+static bool section_is_for(const char *section, bool command)
+{
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        if (below(fields[i].path, section) != NULL && schema_is_for(&fields[i], command))
+            return true;
+    }
+    return false;
+}
+
+size_t schema_not_for(const struct field *field, bool command)
+{
+    for (const char *dot = strchr(field->path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        char section[FIELD_WORD_BYTES];
+        const size_t size = (size_t)(dot - field->path);
+        CHECK(size < sizeof(section));
+        memcpy(section, field->path, size);
+        section[size] = '\0';
+        if (!section_is_for(section, command))
+            return size;
+    }
+    return strlen(field->path);
+}
+
 bool schema_applies(const struct field *field, const struct jobspec *job)
 {
+    if (!schema_is_for(field, jobspec_is_command(job)))
+        return false;
     if (field->when_path == NULL)
         return true;
     return (field->when_values & FIELD_BIT(schema_value(field->when_path, job))) != 0;
+}
+
+bool jobspec_is_command(const struct jobspec *job)
+{
+    return job->command.run[0] != '\0';
+}
+
+const char *jobspec_next_text(const char *texts, const char *before)
+{
+    return texts_next(texts, before);
 }
 
 bool jobspec_is_text(const struct jobspec_model *model)

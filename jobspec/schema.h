@@ -32,7 +32,12 @@ enum field_kind {
                      * word is 0, a second one -1 */
     FIELD_PATH,     /* char[LIMIT_PATH], made absolute */
     FIELD_STORE,    /* like FIELD_PATH, or s3://bucket/prefix, which stays as it is */
-    FIELD_ENV, /* struct jobspec_env[JOBSPEC_ENV_MAX]: names that begin with words, with values */
+    FIELD_ENV,   /* struct jobspec_env[JOBSPEC_ENV_MAX]: names that begin with words, with values */
+    FIELD_RUN,   /* texts (jobspec_next_text): a list, or one text for a shell */
+    FIELD_NAMES, /* texts: any names, with values */
+    FIELD_PATTERN,  /* char[JOBSPEC_PATTERN_BYTES]: a pattern with a group */
+    FIELD_PATTERNS, /* texts: a list of patterns */
+    FIELD_CODES,    /* uint32_t[JOBSPEC_CODES_MAX]: a list of exit codes */
 };
 
 enum field_flags {
@@ -100,5 +105,11 @@ void schema_words(const struct field *field, char *out, size_t capacity);
 unsigned schema_value(const char *path, const struct jobspec *job);
 void schema_value_text(const char *path, const struct jobspec *job, char *out, size_t capacity);
 
-/* True if a job has use for this field: if its `when` holds. */
+/* True if the field is for jobs with a command, or else with a model; some are for both. */
+bool schema_is_for(const struct field *field, bool command);
+/* The key, or the outermost section above it, of which nothing is for jobs of that kind: how much
+ * of the field's path that is. */
+size_t schema_not_for(const struct field *field, bool command);
+
+/* True if a job has use for this field: it is for jobs of this kind, and its `when` holds. */
 bool schema_applies(const struct field *field, const struct jobspec *job);

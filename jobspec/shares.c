@@ -26,6 +26,18 @@ static bool are_even(const uint32_t *shares, int64_t count)
 
 /* ---- layouts ---- */
 
+/* Returns what is spread over workers. A command isn't: each worker counts as a lane of its own,
+ * and carries those of the workers that are missing. */
+static int64_t lanes_of(const struct jobspec *job)
+{
+    return jobspec_is_command(job) ? job->workers.count : job->train.lanes;
+}
+
+static uint32_t stages_of(const struct jobspec *job)
+{
+    return jobspec_is_command(job) ? 1 : job->parallel.pipeline.stages;
+}
+
 /* Returns the workers of a stage when the job has all of its workers. */
 static int64_t requested_workers(const struct jobspec *job, uint32_t stage)
 {
@@ -56,7 +68,7 @@ static void choose_cuts(const struct jobspec *job, struct jobspec_layout *out)
 enum status jobspec_layout_with(const struct jobspec *job, const uint32_t *workers,
                                 uint32_t stage_count, struct jobspec_layout *out)
 {
-    const uint32_t stages = job->parallel.pipeline.stages;
+    const uint32_t stages = stages_of(job);
     const uint32_t *file = job->workers.shares;
     uint32_t used = 0;
     if (stage_count == 0 || stage_count > stages)
@@ -67,9 +79,9 @@ enum status jobspec_layout_with(const struct jobspec *job, const uint32_t *worke
         if (workers[s] == 0 || workers[s] > LIMIT_RANKS - used)
             return ST_INVALID;
         out->workers[s] = workers[s];
-        if (stage_count == stages && workers[s] == requested) {
+        if (stage_count == stages && workers[s] == requested && !jobspec_is_command(job)) {
             memcpy(out->shares + used, file, workers[s] * sizeof(*file));
-        } else if (jobspec_shares(job->train.lanes, workers[s], out->shares + used) != ST_OK) {
+        } else if (jobspec_shares(lanes_of(job), workers[s], out->shares + used) != ST_OK) {
             return ST_INVALID;
         }
         used += workers[s];
@@ -81,16 +93,16 @@ enum status jobspec_layout_with(const struct jobspec *job, const uint32_t *worke
 
 int64_t jobspec_workers_most(const struct jobspec *job)
 {
-    const int64_t most = job->train.lanes * job->parallel.pipeline.stages;
+    const int64_t most = lanes_of(job) * stages_of(job);
     return most < LIMIT_RANKS ? most : LIMIT_RANKS;
 }
 
 enum status jobspec_layout_of(const struct jobspec *job, int64_t workers,
                               struct jobspec_layout *out)
 {
-    const uint32_t count = (uint32_t)job->workers.count, stages = job->parallel.pipeline.stages;
+    const uint32_t count = (uint32_t)job->workers.count, stages = stages_of(job);
     const struct layout_request request = { .stages = stages,
-                                            .lanes = (uint32_t)job->train.lanes,
+                                            .lanes = (uint32_t)lanes_of(job),
                                             .workers = stages > 1 ? job->parallel.stages : &count };
     uint32_t widths[LIMIT_STAGES];
     if (workers < 1 || workers > jobspec_workers_most(job))

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/pattern.h"
 #include "jobspec/amount.h"
-#include "jobspec/number.h"
+#include "jobspec/text/number.h"
+#include "jobspec/text/texts.h"
 
 /* A range as one reads it: "write a number from 0 to below 1". */
 static void describe_range(const struct field *field, char *out, size_t capacity)
@@ -248,6 +250,40 @@ static enum status read_store(const struct field *field, const char *text, const
     return ST_OK;
 }
 
+enum status value_read_pattern(const struct field *field, const char *text, char *out,
+                               struct refusal *refusal)
+{
+    struct pattern *pattern = NULL;
+    struct reason why = { "" };
+    size_t offset = 0;
+    if (text[0] == '\0')
+        return refuse_value(refusal, "write a pattern", "%s is empty", field->path);
+    if (strlen(text) >= JOBSPEC_PATTERN_BYTES) {
+        return refuse_value(refusal, "use a shorter pattern", "%s has more than %d bytes",
+                            field->path, JOBSPEC_PATTERN_BYTES - 1);
+    }
+    if (texts_hold_controls(text, false)) {
+        return refuse_value(refusal, "write its escape, as \\x1b",
+                            "%s holds a control character; patterns are for single lines",
+                            field->path);
+    }
+    const enum status st = pattern_compile(text, &pattern, &offset, &why);
+    if (st != ST_OK) {
+        return refuse_value(refusal, "write a pattern of PCRE2, as Python's; \\ before ( [ . * +",
+                            "%s: %.150s, behind '%.*s'", field->path,
+                            why.text[0] != '\0' ? why.text : status_string(st), (int)offset, text);
+    }
+    const uint32_t groups = pattern_groups(pattern);
+    pattern_free(pattern);
+    if (field->kind == FIELD_PATTERN && groups == 0) {
+        return refuse_value(refusal, "put the number in parentheses, as in 'step (\\d+)'",
+                            "%s has no group that says which step is done", field->path);
+    }
+    if (out != NULL)
+        (void)snprintf(out, JOBSPEC_PATTERN_BYTES, "%s", text);
+    return ST_OK;
+}
+
 static enum status read_kind(const struct field *field, const char *text, const char *base_dir,
                              void *out, struct refusal *refusal)
 {
@@ -272,10 +308,16 @@ static enum status read_kind(const struct field *field, const char *text, const 
         return read_store(field, text, base_dir, out, refusal);
     case FIELD_CUTS:
         return read_stages(field, text, out, refusal);
+    case FIELD_PATTERN:
+        return value_read_pattern(field, text, out, refusal);
     case FIELD_WORDS:
     case FIELD_COUNTS:
     case FIELD_STAGES:
     case FIELD_ENV:
+    case FIELD_RUN:
+    case FIELD_NAMES:
+    case FIELD_PATTERNS:
+    case FIELD_CODES:
         break;
     }
     CHECK(false);
@@ -302,6 +344,10 @@ bool value_is_set(const struct field *field, const struct jobspec *job)
     case FIELD_PATH:
     case FIELD_STORE:
     case FIELD_ENV: /* its first name */
+    case FIELD_RUN:
+    case FIELD_NAMES:
+    case FIELD_PATTERN:
+    case FIELD_PATTERNS:
         return *(const char *)at != '\0';
     case FIELD_WORD:
         return *(const unsigned *)at != 0;
@@ -312,6 +358,8 @@ bool value_is_set(const struct field *field, const struct jobspec *job)
         return *(const uint32_t *)at > 0 && job->parallel.pipeline.stages <= 1;
     case FIELD_STAGES:
         return *(const uint32_t *)at > 0;
+    case FIELD_CODES: /* no code is a value, too */
+        return job->command.restart.codes_given;
     case FIELD_CUTS:
         return ((const struct jobspec_cuts *)at)->stages > 0;
     case FIELD_INT:
@@ -323,19 +371,6 @@ bool value_is_set(const struct field *field, const struct jobspec *job)
         return true;
     }
     return false;
-}
-
-static enum status print_quoted(const char *text, struct buf *out)
-{
-    enum status st = buf_append_text(out, "\"");
-    for (; st == ST_OK && *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\') {
-            st = buf_printf(out, "\\%c", *text);
-        } else {
-            st = buf_append(out, text, 1);
-        }
-    }
-    return st == ST_OK ? buf_append_text(out, "\"") : st;
 }
 
 /* The shortest digits that read back as the same number. */
@@ -418,9 +453,45 @@ static enum status print_env(const struct jobspec_env *env, struct buf *out)
     for (size_t i = 0; st == ST_OK && i < JOBSPEC_ENV_MAX && env[i].name[0] != '\0'; i++) {
         st = buf_printf(out, "%s%s: ", i > 0 ? ", " : "", env[i].name);
         if (st == ST_OK)
-            st = print_quoted(env[i].value, out);
+            st = texts_print_quoted(env[i].value, out);
     }
     return st == ST_OK ? buf_append_text(out, "}") : st;
+}
+
+static enum status print_names(const char *texts, struct buf *out)
+{
+    enum status st = buf_append_text(out, "{");
+    const char *text = texts_next(texts, NULL);
+    for (bool first = true; st == ST_OK && text != NULL; first = false) {
+        const size_t size = strcspn(text, "=");
+        /* In quotes: `n` and `y` would be no texts. */
+        st = buf_printf(out, "%s\"%.*s\": ", first ? "" : ", ", (int)size, text);
+        if (st == ST_OK)
+            st = texts_print_quoted(text + size + 1, out);
+        text = texts_next(texts, text);
+    }
+    return st == ST_OK ? buf_append_text(out, "}") : st;
+}
+
+static enum status print_codes(const struct jobspec *job, struct buf *out)
+{
+    enum status st = buf_append_text(out, "[");
+    for (size_t i = 0; st == ST_OK && i < job->command.restart.code_count; i++)
+        st = buf_printf(out, "%s%u", i > 0 ? ", " : "", job->command.restart.codes[i]);
+    return st == ST_OK ? buf_append_text(out, "]") : st;
+}
+
+static enum status print_texts(const struct field *field, const struct jobspec *job,
+                               struct buf *out)
+{
+    const char *texts = (const char *)job + field->offset;
+    if (field->kind == FIELD_CODES)
+        return print_codes(job, out);
+    if (field->kind == FIELD_NAMES)
+        return print_names(texts, out);
+    if (field->kind == FIELD_RUN && job->command.shell)
+        return texts_print_quoted(texts_next(texts, NULL), out);
+    return texts_print_list(texts, out);
 }
 
 /* A number, or the word that stands for 0. */
@@ -441,7 +512,8 @@ enum status value_print(const struct field *field, const struct jobspec *job, st
     case FIELD_NAME:
     case FIELD_PATH:
     case FIELD_STORE:
-        return print_quoted(at, out);
+    case FIELD_PATTERN:
+        return texts_print_quoted(at, out);
     case FIELD_WORD:
         return print_word(field, job, out);
     case FIELD_INT:
@@ -467,6 +539,11 @@ enum status value_print(const struct field *field, const struct jobspec *job, st
         return print_words(field, at, out);
     case FIELD_ENV:
         return print_env(at, out);
+    case FIELD_RUN:
+    case FIELD_NAMES:
+    case FIELD_PATTERNS:
+    case FIELD_CODES:
+        return print_texts(field, job, out);
     }
     CHECK(false);
     return ST_INVALID;

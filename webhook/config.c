@@ -8,7 +8,7 @@
 
 #include "common/cleanup.h"
 #include "common/own/private.h"
-#include "jobspec/suggest.h"
+#include "jobspec/text/suggest.h"
 #include "jobspec/yaml/report.h"
 #include "jobspec/yaml/tree.h"
 #include "webhook/mask.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jobspec/suggest.h"
+#include "jobspec/text/suggest.h"
 
 /* Where parsing is. */
 struct parser {

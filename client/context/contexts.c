@@ -16,7 +16,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/own/private.h"
-#include "jobspec/suggest.h"
+#include "jobspec/text/suggest.h"
 
 #define VERSION 1
 #define LOCK_MS 5000 /* others hold it for the time of a write */

@@ -7,7 +7,7 @@
 
 #include "client/print/format.h"
 #include "common/cleanup.h"
-#include "jobspec/suggest.h"
+#include "jobspec/text/suggest.h"
 
 #define NAME_MAX_BYTES 32
 #define NAMES_BYTES    1024

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jobspec/suggest.h"
+#include "jobspec/text/suggest.h"
 #include "server/api/api.h"
 #include "server/render/render.h"
 

@@ -1,4 +1,4 @@
-#include "jobspec/suggest.h"
+#include "jobspec/text/suggest.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "jobspec/number.h"
+#include "jobspec/text/number.h"
 
 #include <ctype.h>
 #include <errno.h>
