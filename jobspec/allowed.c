@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "jobspec/reader.h"
+#include "jobspec/text/texts.h"
 
 static const char scheme[] = "s3://";
 
@@ -117,10 +118,47 @@ static void check_env(struct reader *reader, const struct field *field,
     }
 }
 
+/* The program of a command, where a path names it; a relative one begins at the command's folder.
+ * False: it is looked for in PATH, or by a shell. */
+static bool program_path(const struct reader *reader, char out[2 * LIMIT_PATH])
+{
+    const struct jobspec_command *command = &reader->job.command;
+    const char *program = texts_next(command->run, NULL);
+    if (program == NULL || command->shell || strchr(program, '/') == NULL)
+        return false;
+    if (program[0] == '/') {
+        (void)snprintf(out, (size_t)2 * LIMIT_PATH, "%s", program);
+    } else {
+        (void)snprintf(out, (size_t)2 * LIMIT_PATH, "%s/%s", command->workdir, program);
+    }
+    return true;
+}
+
+static const char run_key[] = "command.run";
+
+static void check_command(struct reader *reader)
+{
+    char program[2 * LIMIT_PATH];
+    bool found = false;
+    const struct tree_node *node = reader_locate(reader, "command", &found);
+    if (!reader->command || !found)
+        return;
+    if (!reader->commands) {
+        jobspec_report_add(&reader->report, node->key_place,
+                           "submit it on the coordinator's machine, or have that started with "
+                           "--commands",
+                           "this coordinator lets jobs from elsewhere run no command");
+    } else if (program_path(reader, program) && !is_allowed(reader->allowed, program)) {
+        refuse(reader, reader_place(reader, run_key), run_key, program);
+    }
+}
+
 void reader_check_allowed(struct reader *reader)
 {
     size_t count = 0;
     const struct field *fields = schema_fields(&count);
+    if (reader->allowed != NULL)
+        check_command(reader);
     for (size_t i = 0; i < count && reader->allowed != NULL; i++) {
         const struct field *field = &fields[i];
         const struct tree_node *node = reader->given[i].node;
@@ -170,6 +208,10 @@ void reader_check_room(struct reader *reader)
 
 static enum jobspec_named_kind kind_of(const struct reader *reader, const struct field *field)
 {
+    if (field->offset == offsetof(struct jobspec, command.workdir))
+        return JOBSPEC_NAMED_FOLDER;
+    if (field->offset == offsetof(struct jobspec, command.folder))
+        return JOBSPEC_NAMED_MADE;
     const bool train = strcmp(field->path, "data.train.path") == 0;
     const bool eval = strcmp(field->path, "data.eval.path") == 0;
     const enum jobspec_format format =
@@ -180,22 +222,34 @@ static enum jobspec_named_kind kind_of(const struct reader *reader, const struct
                                                               : JOBSPEC_NAMED_FILE;
 }
 
+static void check_usable(struct reader *reader, const struct jobspec_named *named)
+{
+    char cause[LIMIT_REASON], way_out[LIMIT_REASON];
+    if (named->path[0] != '\0' && !reader->look->usable(reader->look->arg, named, cause, way_out)) {
+        jobspec_report_add(&reader->report, reader_place(reader, named->key), way_out, "%s", cause);
+    }
+}
+
 void reader_check_usable(struct reader *reader)
 {
+    char program[2 * LIMIT_PATH];
     size_t count = 0;
     const struct field *fields = schema_fields(&count);
     for (size_t i = 0; i < count && reader->look != NULL; i++) {
         const struct field *field = &fields[i];
         if ((field->kind != FIELD_PATH && field->kind != FIELD_STORE) || reader->given[i].bad)
             continue;
-        char cause[LIMIT_REASON], way_out[LIMIT_REASON];
         const struct jobspec_named named = { .key = field->path,
                                              .path = (const char *)&reader->job + field->offset,
                                              .kind = kind_of(reader, field) };
-        if (named.path[0] != '\0' &&
-            !reader->look->usable(reader->look->arg, &named, cause, way_out)) {
-            jobspec_report_add(&reader->report, reader_place(reader, field->path), way_out, "%s",
-                               cause);
-        }
+        check_usable(reader, &named);
     }
+    /* A workdir that isn't there says enough. */
+    if (reader->look == NULL || !reader_is_good(reader, run_key) ||
+        !program_path(reader, program) || !jobspec_report_empty(&reader->report))
+        return;
+    const struct jobspec_named named = { .key = run_key,
+                                         .path = program,
+                                         .kind = JOBSPEC_NAMED_PROGRAM };
+    check_usable(reader, &named);
 }

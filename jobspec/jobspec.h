@@ -209,6 +209,9 @@ struct jobspec {
 
 /* True if the job runs a command of the user's: it has no model, data, training or checkpoints. */
 bool jobspec_is_command(const struct jobspec *job);
+/* The command as one line for people: arguments in quotes where a shell would want them. What has
+ * no room is left out, and "..." ends it. */
+void jobspec_command_line(const struct jobspec *job, char *out, size_t capacity);
 
 /*
  * Reads a job file and the `key=value` settings over it. The job counts as one that was taken
@@ -226,8 +229,11 @@ struct jobspec_named {
     const char *path;
     enum jobspec_named_kind {
         JOBSPEC_NAMED_FILE,
-        JOBSPEC_NAMED_FILES, /* the last part may be a pattern */
-        JOBSPEC_NAMED_STORE, /* a folder that may have to be made, or s3://bucket/prefix */
+        JOBSPEC_NAMED_FILES,   /* the last part may be a pattern */
+        JOBSPEC_NAMED_STORE,   /* a folder that may have to be made, or s3://bucket/prefix */
+        JOBSPEC_NAMED_FOLDER,  /* that is there */
+        JOBSPEC_NAMED_MADE,    /* a folder that may have to be made, on nodes */
+        JOBSPEC_NAMED_PROGRAM, /* a file that can be run */
     } kind;
 };
 
@@ -242,7 +248,8 @@ struct jobspec_origin {
     const char *file_name, *base_dir; /* as above */
     const char *allowed;
     const struct jobspec_look *look; /* asked about each path that is allowed; NULL: nobody */
-    bool taken;                      /* the job was taken before: its store's length is let be */
+    bool commands; /* where `allowed` isn't NULL: the job may have a command all the same */
+    bool taken;    /* the job was taken before: its store's length is let be */
 };
 
 /*
@@ -250,7 +257,8 @@ struct jobspec_origin {
  * every path. allowed: folders, absolute, and s3://bucket/prefix, separated by ':'; NULL: all.
  * Every path and store of the job, and every value of `nccl` with a '/' in it, has to be one of the
  * allowed folders or below it. That holds also for a path that nobody wrote and that begins at
- * base_dir. Paths are compared as text: whether a folder is a link is not looked at.
+ * base_dir. Paths are compared as text: whether a folder is a link is not looked at. A command is
+ * code, which does what its account can: without `commands` there may be none.
  */
 MUST_CHECK enum status jobspec_parse_within(const struct jobspec_origin *origin, const char *text,
                                             size_t size, const char *const *sets, size_t set_count,

@@ -376,7 +376,7 @@ struct parsing {
     size_t set_count;
     const char *base_dir, *allowed;
     const struct jobspec_look *look;
-    bool taken;
+    bool commands, taken;
     enum status (*read)(struct reader *reader, size_t set_count);
 };
 
@@ -389,6 +389,7 @@ static enum status parse_sources(const struct parsing *parsing, struct jobspec *
     reader->base_dir = parsing->base_dir;
     reader->allowed = parsing->allowed;
     reader->look = parsing->look;
+    reader->commands = parsing->commands;
     reader->taken = parsing->taken;
     enum status st = tree_init(&reader->tree);
     if (st == ST_OK)
@@ -465,6 +466,7 @@ enum status jobspec_parse_within(const struct jobspec_origin *origin, const char
                                .base_dir = origin->base_dir,
                                .allowed = origin->allowed,
                                .look = origin->look,
+                               .commands = origin->commands,
                                .taken = origin->taken,
                                .read = read_job };
     return parse_within(&parsing, &file, "--set", sets, out, out_errors);

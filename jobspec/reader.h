@@ -25,6 +25,7 @@ struct reader {
     const char *base_dir;
     const char *allowed; /* jobspec_parse_within; NULL: all paths */
     const struct jobspec_look *look;
+    bool commands; /* of those who may not name all paths, jobs may have commands */
     bool taken;
     bool command; /* the file has a command: what is for models isn't for it */
     bool change;  /* settings of a job that is there already, no file */

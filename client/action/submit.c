@@ -34,7 +34,7 @@ static enum exit_code check_job(struct client *client, const struct job_file *fi
     enum status st = jobspec_parse_within(&origin, file->text, file->size, client->args.sets,
                                           client->args.set_count, job, &errors);
     char why[LIMIT_REASON] = "";
-    if (st == ST_OK && there.data && !inputs_fit(job, why)) {
+    if (st == ST_OK && there.data && !jobspec_is_command(job) && !inputs_fit(job, why)) {
         client_error("%s; nothing was submitted", why);
         return EXIT_USAGE;
     }

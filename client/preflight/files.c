@@ -149,6 +149,49 @@ static bool file_usable(const struct jobspec_named *named, char cause[LIMIT_REAS
     return access(named->path, R_OK) == 0 || refuse_file(named, errno, cause, way_out);
 }
 
+/* ---- a program of the user's ---- */
+
+static bool folder_usable(const struct jobspec_named *named, char cause[LIMIT_REASON],
+                          char way_out[LIMIT_REASON])
+{
+    struct stat info;
+    char user[80];
+    const int error = stat(named->path, &info) != 0 ? errno : 0;
+    if (error == 0 && S_ISDIR(info.st_mode) && access(named->path, X_OK) == 0)
+        return true;
+    (void)snprintf(way_out, LIMIT_REASON,
+                   "correct the path; a relative one starts at the job file's folder");
+    if (error == 0 && !S_ISDIR(info.st_mode)) {
+        (void)snprintf(cause, LIMIT_REASON, "%s: %.300s is no folder", named->key, named->path);
+    } else if (error == 0 || error == EACCES) {
+        (void)snprintf(cause, LIMIT_REASON, "%s: %s may not enter %.300s", named->key, who(user),
+                       named->path);
+        (void)snprintf(way_out, LIMIT_REASON, "chmod a+x on it, or name another one");
+    } else {
+        (void)snprintf(cause, LIMIT_REASON, "%s: %.300s: %s", named->key, named->path,
+                       error == ENOENT ? "there is no such folder" : strerror(error));
+    }
+    return false;
+}
+
+static bool program_usable(const struct jobspec_named *named, char cause[LIMIT_REASON],
+                           char way_out[LIMIT_REASON])
+{
+    struct stat info;
+    char user[80];
+    if (stat(named->path, &info) != 0)
+        return refuse_file(named, errno, cause, way_out);
+    if (S_ISDIR(info.st_mode))
+        return refuse_file(named, EISDIR, cause, way_out);
+    if (access(named->path, X_OK) == 0)
+        return true;
+    (void)snprintf(cause, LIMIT_REASON, "%s: %s may not run %.300s (mode %04o)", named->key,
+                   who(user), named->path, (unsigned)info.st_mode & 07777);
+    (void)snprintf(way_out, LIMIT_REASON,
+                   "chmod +x, or write what runs it before it, as in [python3, FILE]");
+    return false;
+}
+
 /* ---- a folder for checkpoints ---- */
 
 /* Whether it will be the same tomorrow; a store that is full or away may be back. */
@@ -312,8 +355,19 @@ static bool usable(void *arg, const struct jobspec_named *named, char cause[LIMI
                    char way_out[LIMIT_REASON])
 {
     struct there *there = arg;
-    if (named->kind != JOBSPEC_NAMED_STORE)
+    switch (named->kind) {
+    case JOBSPEC_NAMED_FILE:
+    case JOBSPEC_NAMED_FILES:
         return !there->data || file_usable(named, cause, way_out);
+    case JOBSPEC_NAMED_FOLDER:
+        return !there->data || folder_usable(named, cause, way_out);
+    case JOBSPEC_NAMED_PROGRAM:
+        return !there->data || program_usable(named, cause, way_out);
+    case JOBSPEC_NAMED_MADE: /* by workers */
+        return !there->data || store_usable(there, named, cause, way_out);
+    case JOBSPEC_NAMED_STORE:
+        break;
+    }
     return there->coordinator == 0 || store_usable(there, named, cause, way_out);
 }
 

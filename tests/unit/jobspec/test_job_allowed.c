@@ -265,6 +265,90 @@ static void each_path_is_looked_at_once_and_told_at_its_place(void **state)
                                    "checkpoint.store=/d/checkpoints (2) ");
 }
 
+/* ---- commands ---- */
+
+/* Parses a command as somebody who may name ALLOWED. */
+static enum status parse_command(const char *command, bool commands,
+                                 const struct jobspec_look *look, struct buf *errors)
+{
+    char text[1024];
+    (void)snprintf(text, sizeof(text), "name: a\ncommand: %s\n", command);
+    buf_init(errors, 1 << 16);
+    const struct jobspec_origin origin = { .file_name = "f",
+                                           .base_dir = "/data/jobs",
+                                           .allowed = look == NULL ? ALLOWED : NULL,
+                                           .commands = commands,
+                                           .look = look };
+    return jobspec_parse_within(&origin, text, strlen(text), NULL, 0, &job, errors);
+}
+
+static void command_is_refused_where_not_all_paths_are_allowed(void **state)
+{
+    (void)state;
+    auto_buf struct buf errors;
+    assert_int_equal(parse_command("{run: [python3, /data/train]}", false, NULL, &errors),
+                     ST_CONFIG);
+    assert_string_equal(errors.data,
+                        "f:2:1: this coordinator lets jobs from elsewhere run no command\n"
+                        "  command: {run: [python3, /data/train]}\n"
+                        "  ^~~~~~~\n"
+                        "  submit it on the coordinator's machine, or have that started with "
+                        "--commands\n");
+}
+
+static void paths_of_a_command_are_allowed_below_the_folders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *refused; /* NULL: it is fine */
+    } rows[] = {
+        { "{run: [python3, train]}", NULL }, /* the folder is that of the job file */
+        { "{run: [/data/bin/train]}", NULL },
+        { "{run: [./train]}", NULL },
+        { "{run: /bin/true}", NULL }, /* a shell's text */
+        { "{run: [/bin/true]}", "f:2:16: command.run: " },
+        { "{run: [../../etc/x]}", "command.run: " },
+        { "{run: [x], workdir: /etc}", "f:2:30: command.workdir: " },
+        { "{run: [x], folder: /etc}", "f:2:29: command.folder: " },
+        { "{run: [x], folder: /srv/cairn/../x}", "command.folder: " },
+        { "{run: [x], folder: /srv/cairn/x/../y}", NULL },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        auto_buf struct buf errors;
+        const enum status st = parse_command(rows[i].command, true, NULL, &errors);
+        if (st != (rows[i].refused == NULL ? ST_OK : ST_CONFIG))
+            fail_msg("%s: %s", rows[i].command, errors.size > 0 ? errors.data : "it was taken");
+        if (rows[i].refused != NULL && strstr(errors.data, rows[i].refused) == NULL)
+            fail_msg("%s", errors.data);
+    }
+    assert_string_equal(job.command.folder, "/srv/cairn/y");
+}
+
+static void folders_and_program_of_a_command_are_looked_at(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *against, *seen;
+    } rows[] = {
+        { "{run: [python3, a/train]}", NULL, "command.workdir=/data/jobs (3) " },
+        { "{run: [./train], workdir: src, folder: out}", NULL,
+          "command.workdir=/data/jobs/src (3) command.folder=/data/jobs/out (4) "
+          "command.run=/data/jobs/src/./train (5) " },
+        { "{run: [/bin/train]}", "command.run",
+          "command.workdir=/data/jobs (3) command.run=/bin/train (5) " },
+        { "{run: [/bin/train]}", "command.workdir", "command.workdir=/data/jobs (3) " },
+        { "{run: ./train}", NULL, "command.workdir=/data/jobs (3) " }, /* a shell's text */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct seen seen = { .against = rows[i].against };
+        const struct jobspec_look look = { .usable = look_at, .arg = &seen };
+        auto_buf struct buf errors;
+        assert_int_equal(parse_command(rows[i].command, false, &look, &errors),
+                         rows[i].against == NULL ? ST_OK : ST_CONFIG);
+        assert_string_equal(seen.keys, rows[i].seen);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +361,9 @@ int main(void)
         cmocka_unit_test(what_is_opened_is_what_was_looked_at),
         cmocka_unit_test(what_can_be_allowed),
         cmocka_unit_test(each_path_is_looked_at_once_and_told_at_its_place),
+        cmocka_unit_test(command_is_refused_where_not_all_paths_are_allowed),
+        cmocka_unit_test(paths_of_a_command_are_allowed_below_the_folders),
+        cmocka_unit_test(folders_and_program_of_a_command_are_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

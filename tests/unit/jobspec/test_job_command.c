@@ -287,6 +287,34 @@ static void any_number_of_workers_from_one_on_has_a_layout(void **state)
     assert_int_equal(jobspec_state_bytes(job), 0);
 }
 
+static void command_is_shown_as_one_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *run, *line;
+    } rows[] = {
+        { "[python3, train.py, --lr=0.1, a/b@c]", "python3 train.py --lr=0.1 a/b@c" },
+        { "[x, '', 'a b', \"it's\", '$A', \"a\\nb\"]", "x '' 'a b' 'it'\\''s' '$A' 'a b'" },
+        { "\"set -e\\n\\tpython3 $A\\n\\n\"", "set -e  python3 $A" },
+        { "[abcdefghijklmnopqrstuvwxyz, abcdefghijk]", "abcdefghijklmnopqrstuvwxyz abcdefghijk" },
+        { "[abcdefghijklmnopqrstuvwxyz, abcdefghijkl]", "abcdefghijklmnopqrstuvwxyz abcdefghijkl" },
+        { "[abcdefghijklmnopqrstuvwxyz, abcdefghijklm]",
+          "abcdefghijklmnopqrstuvwxyz abcdefghi..." },
+        { "abcdefghijklmnopqrstuvwxyz123456789\xc3\xa9xyz",
+          "abcdefghijklmnopqrstuvwxyz123456789..." },
+    };
+    struct jobspec *job auto_free = calloc(1, sizeof(*job));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[256], line[40], none[1];
+        (void)snprintf(text, sizeof(text), "name: a\ncommand: {run: %s}\n", rows[i].run);
+        parse_good(text, NULL, job);
+        jobspec_command_line(job, line, sizeof(line));
+        assert_string_equal(line, rows[i].line);
+        jobspec_command_line(job, none, sizeof(none));
+        assert_string_equal(none, "");
+    }
+}
+
 static void keys_know_for_which_jobs_they_are(void **state)
 {
     (void)state;
@@ -319,6 +347,7 @@ int main(void)
         cmocka_unit_test(texts_have_bounds),
         cmocka_unit_test(lists_have_bounds),
         cmocka_unit_test(any_number_of_workers_from_one_on_has_a_layout),
+        cmocka_unit_test(command_is_shown_as_one_line),
         cmocka_unit_test(keys_know_for_which_jobs_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
