@@ -80,7 +80,9 @@ static const struct option up_options[] = {
     { "advertise", '\0', OPTION_TEXT, AT(advertise), "HOST:PORT",
       "where other machines reach it, if that is elsewhere than --listen" },
     { "paths", '\0', OPTION_TEXT, AT(paths), "DIR[:DIR]",
-      "all that job files of people with certificates may name (default: anything)" },
+      "all that job files of people with certificates may name (default: anything); they may have "
+      "no command then" },
+    { "commands", '\0', OPTION_FLAG, AT(commands), NULL, "with --paths: they may have a command" },
     { "page", '\0', OPTION_TEXT, AT(page), "ADDR|none",
       "where the page is: 127.0.0.1:PORT (default: any port, the same again); HOST:PORT beyond "
       "this machine: with TLS, certificates and roles (docs/page.md)" },

@@ -105,9 +105,11 @@ static enum status take_identity(struct daemon *d)
     d->api.address = d->address;
     d->api.advertise = d->options.advertise;
     d->api.paths = d->options.paths;
+    d->api.commands = d->options.commands;
     if (d->options.paths == NULL) {
         LOG_INFO(&d->log, "job files of everybody with an operator's certificate may name any path "
-                          "that agents can read or write: --paths narrows that");
+                          "that agents can read or write, and run any command as their account: "
+                          "--paths narrows that");
     }
     (void)snprintf(d->access.cluster, sizeof(d->access.cluster), "%s", own.who.cluster);
     return ST_OK;

@@ -13,7 +13,7 @@
 static const char usage[] =
     "usage: cairnd [--listen ADDRESS:PORT [--tls-cert FILE --tls-key FILE --tls-ca FILE]]\n"
     "              [--advertise HOST:PORT]\n"
-    "              [--paths DIR[:DIR...]] [--beat S] [--lost-after S]\n"
+    "              [--paths DIR[:DIR...] [--commands]] [--beat S] [--lost-after S]\n"
     "       cairnd --backup FILE\n"
     "       cairnd --recover [--state DIR] STORE...\n"
     "\n"
@@ -31,7 +31,9 @@ static const char usage[] =
     "                         invites name it\n"
     "  --paths DIR[:DIR...]   of those who show a certificate, job files may name what is in "
     "these\n"
-    "                         folders only (or in s3://BUCKET/PREFIX)\n"
+    "                         folders only (or in s3://BUCKET/PREFIX), and have no command\n"
+    "  --commands             with --paths: they may have a command, which does what its account "
+    "can\n"
     "  --beat S               seconds between two signs of life of a node (docs/machines.md)\n"
     "  --lost-after S         after so many without one it counts as silent\n"
     "  --backup FILE          copy the journal to FILE and end; the coordinator may be running. To "
@@ -86,7 +88,7 @@ static bool take_recovery(struct options *o)
 static int read_arguments(struct options *o, const char **beat, const char **lost_after, int argc,
                           char **argv)
 {
-    enum { HELP, VERSION, RECOVER, FIRST };
+    enum { HELP, VERSION, RECOVER, COMMANDS, FIRST };
     const char **const text[] = { &o->listen, &o->tls.cert, &o->tls.key, &o->tls.ca,    &o->paths,
                                   beat,       lost_after,   &o->backup,  &o->advertise, &o->state };
     static const struct option options[] = {
@@ -101,6 +103,7 @@ static int read_arguments(struct options *o, const char **beat, const char **los
         { "advertise", required_argument, NULL, FIRST + 8 },
         { "state", required_argument, NULL, FIRST + 9 },
         { "recover", no_argument, NULL, RECOVER },
+        { "commands", no_argument, NULL, COMMANDS },
         { "help", no_argument, NULL, HELP },
         { "version", no_argument, NULL, VERSION },
         { NULL, 0, NULL, 0 },
@@ -119,6 +122,8 @@ static int read_arguments(struct options *o, const char **beat, const char **los
             return EXIT_USAGE;
         if (option == RECOVER) {
             o->recover = true;
+        } else if (option == COMMANDS) {
+            o->commands = true;
         } else {
             *text[option - FIRST] = optarg;
         }
@@ -158,6 +163,12 @@ int options_take(struct options *o, int argc, char **argv)
     if (o->paths != NULL && o->tls.cert == NULL) {
         (void)fprintf(stderr,
                       "cairnd: --paths is for callers with certificates: with --tls-cert\n");
+        return EXIT_USAGE;
+    }
+    if (o->commands && o->paths == NULL) {
+        (void)fprintf(stderr,
+                      "cairnd: --commands goes with --paths: without that, everybody's job files "
+                      "may have commands\n");
         return EXIT_USAGE;
     }
     if (o->paths != NULL && !jobspec_allowed_valid(o->paths)) {

@@ -19,6 +19,7 @@ struct options {
     struct times times;        /* of silence */
     bool restarts;             /* CAIRN_RECOVERY=restart: after a failure all workers start anew */
     const char *paths;         /* paths that job files of remote people may name; NULL: any */
+    bool commands;             /* with them: these job files may have commands */
 };
 
 /* Texts are those of argv. -1, or the exit code of a program that has said all it has to. */

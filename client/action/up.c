@@ -70,7 +70,7 @@ static enum status start_supervisor(const struct client *client, pid_t *out)
     char log_path[LIMIT_PATH];
     char slots[24];
     char grace[32];
-    char *argv[16] = { "cairn", "supervise" };
+    char *argv[18] = { "cairn", "supervise" };
     size_t argc = 2;
     if (client->args.slots >= 0) {
         (void)snprintf(slots, sizeof(slots), "%lld", (long long)client->args.slots);
@@ -89,6 +89,8 @@ static enum status start_supervisor(const struct client *client, pid_t *out)
         argv[argc++] = "--paths";
         argv[argc++] = (char *)client->args.paths;
     }
+    if (client->args.commands)
+        argv[argc++] = "--commands";
     if (client->args.page != NULL) {
         argv[argc++] = "--page";
         argv[argc++] = (char *)client->args.page;
@@ -295,6 +297,10 @@ static enum exit_code check_flags(const struct client *client)
     differs |= flag_differs("--listen", args->listen, runs.listen);
     differs |= flag_differs("--advertise", args->advertise, runs.advertise);
     differs |= flag_differs("--paths", args->paths, runs.paths);
+    if (args->commands && !runs.commands) {
+        client_error("already up, but without --commands");
+        differs = true;
+    }
     differs |= flag_differs("--page", args->page, runs.page);
     differs |= flag_differs("--grace", number_text(args->grace_ms, "ms", asked),
                             number_text(runs.grace_ms, "ms", other));
@@ -386,6 +392,7 @@ enum exit_code cmd_supervise(struct client *client)
                                           .listen = client->args.listen,
                                           .advertise = client->args.advertise,
                                           .job_paths = client->args.paths,
+                                          .job_commands = client->args.commands,
                                           .page = page_of(client),
                                           .page_none = has_no_page(client),
                                           .grace_ms = grace_ms };
@@ -461,6 +468,23 @@ static enum exit_code bring_up(struct client *client, bool lives)
     return code;
 }
 
+/* Checks what job files of people with certificates may name. */
+static enum exit_code check_paths(const struct client *client)
+{
+    if (client->args.paths != NULL && !jobspec_allowed_valid(client->args.paths)) {
+        client_error("--paths %s: folders with their whole path, or s3://BUCKET/PREFIX, separated "
+                     "by ':'",
+                     client->args.paths);
+        return EXIT_USAGE;
+    }
+    if (client->args.commands && client->args.paths == NULL) {
+        client_error("--commands goes with --paths: without that, everybody's job files may have "
+                     "commands");
+        return EXIT_USAGE;
+    }
+    return EXIT_DONE;
+}
+
 enum exit_code cmd_up(struct client *client)
 {
     int64_t grace_ms = 0;
@@ -489,13 +513,9 @@ enum exit_code cmd_up(struct client *client)
                      client->args.page);
         return EXIT_USAGE;
     }
-    if (client->args.paths != NULL && !jobspec_allowed_valid(client->args.paths)) {
-        client_error("--paths %s: folders with their whole path, or s3://BUCKET/PREFIX, separated "
-                     "by ':'",
-                     client->args.paths);
-        return EXIT_USAGE;
-    }
-    enum exit_code code = supervisor_grace(&client->args, &grace_ms);
+    enum exit_code code = check_paths(client);
+    if (code == EXIT_DONE)
+        code = supervisor_grace(&client->args, &grace_ms);
     if (code == EXIT_DONE)
         code = prepare_home(client);
     if (code != EXIT_DONE)

@@ -40,6 +40,7 @@ struct arguments {
     size_t set_count;
     const char *listen;
     const char *advertise, *paths; /* of a coordinator */
+    bool commands;                 /* with paths: all the same */
     const char *page;              /* of an observer */
     bool viewer;                   /* of a link to the page */
     bool revoke;                   /* all that let anybody in to the page */

@@ -44,7 +44,7 @@ extern char **environ;
 struct child {
     const char *program;  /* beside this program's file */
     const char *log_name; /* under HOME/log */
-    char *argv[14];
+    char *argv[16];
     bool unwanted; /* it isn't started at all */
     pid_t pid;     /* 0: not running */
     int64_t started_ms;
@@ -400,11 +400,17 @@ static bool host_of(const char *listen, char out[INET6_ADDRSTRLEN])
            memcmp(bytes, any, sizeof(bytes)) != 0;
 }
 
-static void add_option(struct child *child, const char *name, const char *value)
+static size_t argument_count(const struct child *child)
 {
     size_t end = 1;
     while (child->argv[end] != NULL)
         end++;
+    return end;
+}
+
+static void add_option(struct child *child, const char *name, const char *value)
+{
+    const size_t end = argument_count(child);
     if (value != NULL) {
         child->argv[end] = (char *)name;
         child->argv[end + 1] = (char *)value;
@@ -436,6 +442,8 @@ static void describe_children(struct supervisor *supervisor, char slots[24])
     add_option(coordinator, "--tls-ca", options->tls.ca);
     add_option(coordinator, "--advertise", options->advertise);
     add_option(coordinator, "--paths", options->job_paths);
+    if (options->job_commands)
+        coordinator->argv[argument_count(coordinator)] = "--commands";
     size_t argc = 1;
     if (options->slots >= 0) {
         (void)snprintf(slots, 24, "%lld", (long long)options->slots);

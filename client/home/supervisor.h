@@ -34,6 +34,7 @@ struct supervisor_options {
     const char *listen;             /* NULL: no TCP */
     const char *advertise;          /* --advertise of the coordinator; NULL: none */
     const char *job_paths;          /* --paths of the coordinator; NULL: none */
+    bool job_commands;              /* --commands of the coordinator */
     struct identity_files tls;      /* of the listener; all NULL: plaintext */
     const char *page;               /* --listen of the observer; NULL: its default */
     struct identity_files page_tls; /* of the observer; all NULL: plain HTTP */

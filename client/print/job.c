@@ -339,7 +339,9 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
     if (st == ST_OK)
         st = show_line(out, "reason", job->reason);
     if (st == ST_OK)
-        st = show_line(out, "model", job->model);
+        st = show_line(out, "model", job->command[0] == '\0' ? job->model : "");
+    if (st == ST_OK)
+        st = show_line(out, "command", job->command);
     job_cell_step(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "step", text);

@@ -71,7 +71,8 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
     char bar[512];
     char left[32], step[48];
     char clock[MOMENT_BYTES + 8] = "";
-    bool known = job->total_steps > 0;
+    const bool known = job->total_steps > 0;
+    const bool endless = job->command[0] != '\0'; /* nobody knows when it will be done */
     double fraction = known ? (double)job->step / (double)job->total_steps : 0;
     const double eta = job->eta_seconds;
     if (isfinite(eta)) {
@@ -81,6 +82,10 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
                        moment_text(now + (int64_t)(eta * 1e3), MOMENT_LOCAL, false, now, at));
     }
     enum status st = ST_OK;
+    if (endless) {
+        job_cell_step(job, step, sizeof(step));
+        return buf_printf(out, "step %s\n", step);
+    }
     if (width >= NARROW) {
         st =
             buf_printf(out, "%s ", format_bar(fraction, 32, watch->client->utf8, bar, sizeof(bar)));

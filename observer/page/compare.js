@@ -79,7 +79,7 @@ function comparedLines(jobs, {name, smooth}) {
 function comparedTable(jobs) {
     const fields = [
         ['State', (job) => jobBadge(job)],
-        ['Step', (job) => `${formatCount(job.step)} of ${formatCount(job.total_steps)}`],
+        ['Step', stepsText],
         ['Loss', (job) => formatNumber(job.loss)],
         ['Evaluation loss', (job) => formatNumber(job.eval_loss)],
         ['Accuracy', (job) => formatPercent(job.accuracy, 2)],

@@ -108,6 +108,7 @@ struct api {
     const char *address;              /* HOST:PORT of TCP, with tls; borrowed */
     const char *advertise;            /* HOST:PORT by which others reach it; NULL: address */
     const char *paths; /* paths that job files of remote people may name; NULL: any; borrowed */
+    bool commands;     /* where these aren't any: such a job file may have a command all the same */
     struct invites invites;
     struct api_service_control control;
     struct api_service_connections connections[2]; /* of agents, of trainers */
@@ -165,6 +166,8 @@ void api_reply_job(struct api *api, struct coord_job *job, Cairn__V1__Job_Closur
                    void *call);
 /* True if a call with that key was about this job before: it is answered, not done again. */
 bool api_is_repeated(struct api *api, const char *key, const char *job);
+/* False, and the call ended: the job is over, and another one writes to its folder. */
+bool api_can_resume(struct api *api, void *call, const struct coord_job *job);
 /* Makes a stream of the call. NULL, and the call ended: there are too many, or the coordinator
  * ends. */
 struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum api_stream_kind kind,

@@ -121,6 +121,16 @@ bool api_is_repeated(struct api *api, const char *key, const char *job)
            strcmp(what, job) == 0;
 }
 
+bool api_can_resume(struct api *api, void *call, const struct coord_job *job)
+{
+    struct reason reason = { "" };
+    if (!fsm_state_final(job->m.state) ||
+        coord_could_write(api->coord, job->spec, &reason) == ST_OK)
+        return true;
+    api_refuse(call, RPC_FAILED_PRECONDITION, "%s", reason.text);
+    return false;
+}
+
 /* ---- calls that are answered later ---- */
 
 static void stream_done(struct rpc_call *call, void *data, bool cancelled)

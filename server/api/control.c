@@ -47,6 +47,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
         .file_name = in->file_name[0] ? in->file_name : "job.yaml",
         .base_dir = in->base_dir,
         .allowed = strcmp(actor, ACCESS_LOCAL) == 0 ? NULL : api->paths,
+        .commands = api->commands,
     };
     enum status st = ST_NO_MEMORY;
     if (spec != NULL) {
@@ -121,8 +122,11 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
     enum status st = ST_OK;
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    if (!api_is_repeated(api, in->idempotency_key, job->id))
+    if (!api_is_repeated(api, in->idempotency_key, job->id)) {
+        if (kind == FSM_EV_RESUME && !api_can_resume(api, call, job))
+            return;
         st = coord_ask(api->coord, job, kind, actor);
+    }
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s) is %s%s", job->name, job->id,
                    fsm_state_name(job->m.state), way_out(job, hint));

@@ -376,6 +376,12 @@ MUST_CHECK enum status coord_submit(struct coord *coord, const struct jobspec *s
 MUST_CHECK enum status coord_ask(struct coord *coord, struct coord_job *job,
                                  enum fsm_event_kind kind, const char *by);
 /*
+ * Whether a job that is new, or goes on again, may write to its command's folder.
+ * Errors: ST_REFUSED  another job that isn't over has the same: reason names it
+ */
+MUST_CHECK enum status coord_could_write(const struct coord *coord, const struct jobspec *spec,
+                                         struct reason *reason);
+/*
  * Changes how many workers the job has (`cairn set JOB workers.count=N`); those that are there go
  * on, with other shares, as soon as the new ones are ready.
  * Errors: ST_REFUSED  it has ended; or more workers than lanes, fewer than workers.min, or another

@@ -62,6 +62,14 @@ static bool accepts_others(const struct jobspec *spec)
            spec->parallel.pipeline.stages <= 1;
 }
 
+/* Of a job with a command: nothing is saved, and no lanes move. */
+static void set_command(const struct jobspec *spec, struct fsm_config *config)
+{
+    config->stages = 1;
+    config->lanes = (uint32_t)spec->workers.count; /* as in its layout */
+    config->shares = FSM_SHARES_FILE;
+}
+
 static struct fsm_config config_of(const struct coord *coord, const struct jobspec *spec)
 {
     const int64_t count = spec->workers.count, min = spec->workers.min;
@@ -95,6 +103,8 @@ static struct fsm_config config_of(const struct coord *coord, const struct jobsp
     if (spec->train.duration.unit == JOBSPEC_MS)
         config.time_limit_ms = (int64_t)spec->train.duration.value;
     memcpy(config.widths, spec->parallel.stages, sizeof(config.widths));
+    if (jobspec_is_command(spec))
+        set_command(spec, &config);
     return config;
 }
 

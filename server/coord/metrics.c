@@ -71,7 +71,8 @@ bool coord_is_text(const struct coord_job *job)
 double coord_throughput(const struct coord_job *job)
 {
     const double ms = throughput_average_ms(&job->throughput);
-    if (job->unreadable[0] || !(ms > 0)) /* what its file would say */
+    /* What its file would say; and of a command nobody knows what a step is. */
+    if (job->unreadable[0] || jobspec_is_command(job->spec) || !(ms > 0))
         return (double)NAN;
     const double samples = (double)job->spec->train.global_batch;
     return samples * (coord_is_text(job) ? (double)job->spec->model.context : 1) / (ms / 1e3);

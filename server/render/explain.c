@@ -129,6 +129,10 @@ static void checkpoints(struct explain *page, const struct coord_job *job)
     const struct jobspec_duration *every = &job->spec->checkpoint.every;
     struct interval_facts facts = fsm_interval_facts(m);
     line(page, "%s", "");
+    if (jobspec_is_command(job->spec)) {
+        line(page, "Checkpoints: none; a program of its own begins anew, or with what it saved.");
+        return;
+    }
     if (every->unit == JOBSPEC_STEPS || every->unit == JOBSPEC_EPOCHS) {
         line(page, "Checkpoints: every %.16g %s%s.", every->value,
              every->unit == JOBSPEC_STEPS ? "step" : "epoch", every->value == 1 ? "" : "s");

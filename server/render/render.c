@@ -551,6 +551,13 @@ static void add_scalars(const struct coord *coord, struct coord_job *job, Cairn_
     out->workers_count = m->config.ranks;
     out->workers_min = m->config.min;
     out->workers_spares = (uint32_t)job->spec->workers.spares;
+    if (jobspec_is_command(job->spec)) {
+        char line[LIMIT_REASON];
+        jobspec_command_line(job->spec, line, sizeof(line));
+        out->model = render_text("command");
+        out->command = render_text(line);
+        return; /* it has no checkpoints */
+    }
     out->model = render_text(jobspec_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
     (void)snprintf(store, sizeof(store), "%s/%s", job->spec->checkpoint.store, job->id);

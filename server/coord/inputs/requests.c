@@ -195,6 +195,8 @@ enum status coord_submit(struct coord *coord, const struct jobspec *spec, const 
     }
     st = could_run(coord, spec, reason);
     if (st == ST_OK)
+        st = coord_could_write(coord, spec, reason);
+    if (st == ST_OK)
         st = could_connect(coord, NULL, spec->workers.count, spec->workers.spares, reason);
     if (st == ST_OK)
         st = make_space(coord);
@@ -311,11 +313,16 @@ enum status coord_remove_ckpt(struct coord *coord, struct coord_job *job, uint64
 /* Returns whether a job can have so many workers, by what its file says. */
 static enum status could_set(const struct jobspec *spec, uint32_t count, struct reason *reason)
 {
-    const long long lanes = spec->train.lanes, spares = spec->workers.spares;
+    const bool command = jobspec_is_command(spec); /* as if each worker were a lane */
+    const long long lanes = command ? spec->workers.count : spec->train.lanes;
+    const long long spares = spec->workers.spares;
     /* A min that is the count is that of whatever count there is (struct fsm_config). */
     const long long min = spec->workers.min < spec->workers.count ? spec->workers.min : 1;
-    const unsigned stages = spec->parallel.pipeline.stages;
-    if (count > lanes * stages && stages > 1) {
+    const unsigned stages = command ? 1 : spec->parallel.pipeline.stages;
+    if (command && count > lanes) {
+        reason_set(reason, "%u workers are more than the workers.count that it began with: %lld",
+                   count, lanes);
+    } else if (count > lanes * stages && stages > 1) {
         reason_set(
             reason,
             "%u workers in %u stages can't share %lld lanes: each carries at least one of its "
