@@ -1,0 +1,142 @@
+#include "client/action/command.h"
+
+#include <stdio.h>
+
+#include "client/print/format.h"
+
+#define WIDTH 14 /* of the titles */
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+/* "processes" */
+static const char *processes(int64_t count)
+{
+    return count == 1 ? "process" : "processes";
+}
+
+static enum status plan_line(struct buf *out, const char *title, const char *text)
+{
+    return buf_printf(out, "%-*s%s\n", WIDTH, title, text);
+}
+
+/* "LR=0.1", a line each: values may be long. */
+static enum status plan_texts(struct buf *out, const char *title, const char *texts)
+{
+    enum status st = ST_OK;
+    for (const char *text = jobspec_next_text(texts, NULL); st == ST_OK && text != NULL;
+         text = jobspec_next_text(texts, text)) {
+        st = buf_printf(out, "%-*s", WIDTH, title);
+        for (const char *c = text; st == ST_OK && *c != '\0'; c++)
+            st = buf_append(out, *c == '\n' || *c == '\t' ? " " : c, 1);
+        if (st == ST_OK)
+            st = buf_append_text(out, "\n");
+        title = "";
+    }
+    return st;
+}
+
+static enum status plan_program(const struct jobspec *job, struct buf *out)
+{
+    char line[LIMIT_REASON];
+    jobspec_command_line(job, line, sizeof(line));
+    enum status st = plan_line(out, "job", job->name);
+    if (st == ST_OK)
+        st = plan_line(out, job->command.shell ? "shell command" : "command", line);
+    if (st == ST_OK)
+        st = plan_line(out, "starts in", job->command.workdir);
+    if (st == ST_OK)
+        st = plan_texts(out, "environment", job->command.env);
+    if (st == ST_OK && job->command.folder[0] != '\0')
+        st = buf_printf(out, "%-*s%s, told as CAIRN_FOLDER\n", WIDTH, "writes to",
+                        job->command.folder);
+    return st;
+}
+
+/* What PyTorch's launcher tells its processes, too. */
+static enum status plan_processes(const struct jobspec *job, struct buf *out)
+{
+    const long long workers = job->workers.count, each = job->command.processes;
+    const long long all = workers * each;
+    const bool cuda = job->workers.device == JOBSPEC_DEVICE_CUDA;
+    enum status st =
+        buf_printf(out, "%-*s%lld worker%s, each on a %s slot, with %lld %s each", WIDTH, "where",
+                   workers, plural(workers), cuda ? "cuda" : "cpu", each, processes(each));
+    if (st == ST_OK && job->workers.min < job->workers.count)
+        st = buf_printf(out, "; at least %lld worker%s", (long long)job->workers.min,
+                        plural(job->workers.min));
+    if (st == ST_OK)
+        st = buf_printf(out, "\n%-*sRANK 0 to %lld, WORLD_SIZE %lld%s,\n", WIDTH, "is told",
+                        all - 1, all, job->workers.min < job->workers.count ? " or less" : "");
+    if (st == ST_OK)
+        st = buf_printf(out,
+                        "%-*sLOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK (of its node),\n"
+                        "%-*sMASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS %lld%s\n",
+                        WIDTH, "", WIDTH, "", (long long)job->workers.threads,
+                        cuda ? ", CUDA_VISIBLE_DEVICES" : "");
+    return st;
+}
+
+static enum status plan_progress(const struct jobspec *job, struct buf *out)
+{
+    char text[32];
+    const char *of = job->command.progress[0] != '\0' ? "progress" : "output";
+    enum status st = ST_OK;
+    if (job->command.progress[0] != '\0')
+        st = buf_printf(out, "%-*sthe group of: %s\n", WIDTH, "steps", job->command.progress);
+    if (st == ST_OK && job->command.progress[0] == '\0')
+        st = plan_line(out, "steps", "not known: without command.progress");
+    if (st == ST_OK && job->command.hang_ms > 0)
+        st = buf_printf(out, "%-*s%s without %s\n", WIDTH, "hang",
+                        format_seconds((double)job->command.hang_ms / 1e3, text, sizeof(text)), of);
+    if (st == ST_OK && job->command.hang_ms == 0)
+        st = plan_line(out, "hang", "never noticed: without command.hang");
+    if (st == ST_OK)
+        st = buf_printf(out, "%-*sSIGTERM, and after %s SIGKILL\n", WIDTH, "is ended by",
+                        format_seconds((double)job->command.grace_ms / 1e3, text, sizeof(text)));
+    return st;
+}
+
+static enum status plan_restarts(const struct jobspec *job, struct buf *out)
+{
+    const size_t count = job->command.restart.code_count;
+    const char *first = jobspec_next_text(job->command.restart.on_output, NULL);
+    enum status st = buf_printf(out, "%-*s", WIDTH, "is restarted");
+    if (st == ST_OK && !job->command.restart.codes_given)
+        st = buf_append_text(out, "after every failure");
+    if (st == ST_OK && job->command.restart.codes_given && count == 0)
+        st = buf_append_text(out, "after no exit code");
+    for (size_t i = 0; st == ST_OK && i < count; i++)
+        st = buf_printf(out, "%s%u",
+                        i == 0          ? "after exit code "
+                        : i + 1 < count ? ", "
+                                        : " or ",
+                        job->command.restart.codes[i]);
+    if (st == ST_OK && job->command.restart.codes_given && first != NULL)
+        st = buf_append_text(out, ", and if its last lines have one of");
+    const long long budget = job->command.restart.budget;
+    if (st == ST_OK)
+        st = buf_append_text(out, "\n");
+    if (st == ST_OK && job->command.restart.codes_given)
+        st = plan_texts(out, "", job->command.restart.on_output);
+    if (st == ST_OK)
+        st = buf_printf(out, "%-*suntil %lld failure%s in a row made no progress\n", WIDTH, "",
+                        budget, plural(budget));
+    return st;
+}
+
+enum status command_plan(const struct jobspec *job, struct buf *out)
+{
+    enum status st = plan_program(job, out);
+    if (st == ST_OK)
+        st = plan_processes(job, out);
+    if (st == ST_OK)
+        st = plan_progress(job, out);
+    if (st == ST_OK)
+        st = plan_restarts(job, out);
+    if (st == ST_OK)
+        st = plan_line(out, "checkpoints", "none: what it goes on from, it saves itself");
+    return st;
+}
