@@ -50,6 +50,7 @@ static bool out_fault(const struct session_fsm *fsm, struct session_out *out)
     out->fault.n_ranks = fault->rank_count;
     out->fault.step = fault->step;
     out->fault.of_node = fault->of_node;
+    out->fault.outside = fault->outside;
     out->fault.shard = fault->shard;
     out->fault.good_step = fault->good_step;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
@@ -497,6 +498,7 @@ enum status session_fsm_last_words(const struct session_fsm *fsm,
         fault.n_ranks = fsm->fault.rank_count;
         fault.step = fsm->fault.step;
         fault.of_node = fsm->fault.of_node;
+        fault.outside = fsm->fault.outside;
         fault.shard = fsm->fault.shard;
         fault.good_step = fsm->fault.good_step;
         words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;

@@ -345,6 +345,7 @@ void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, con
 struct session_fault {
     Cairn__V1__FaultKind kind;
     bool of_node;       /* the node's fault (its device, its files): another node may do */
+    bool outside;       /* a kill by somebody else, or its like: no budget is used */
     uint32_t shard;     /* a damaged checkpoint: 1 + the file of it that is; 0: not known */
     uint64_t good_step; /* of WRONG */
     const char *message;

@@ -335,6 +335,7 @@ void session_fault(struct session *session, const struct session_fault *said)
     const int64_t deadline_ms = session_deadline(FAULT_WAIT_MS);
     const struct session_progress progress = session_progress_of(session);
     struct session_fault_record fault = { .of_node = said->of_node,
+                                          .outside = said->outside,
                                           .kind = said->kind,
                                           .shard = said->shard,
                                           .good_step = said->good_step,

@@ -102,6 +102,12 @@ struct fsm_config {
     int64_t spread_ms;     /* a session that is lost may be opened again so late; 0: at once */
     bool restarts;         /* after a failure no worker goes on: all are started anew */
     bool min_follows;      /* min is what ranks are, whatever is asked for (fsm_init) */
+    /* Cairn saves nothing of the job: it has no checkpoints, and its store is never asked. A
+     * generation begins from the beginning, and ends without a save. */
+    bool saves_nothing;
+    uint32_t budget;  /* failures in a row without progress, then FAILED; 0: FSM_BUDGET and
+                       * FSM_NO_PROGRESS_MAX */
+    int64_t grace_ms; /* for workers that are told to leave, beyond FSM_LEAVE_MS */
 };
 
 /* Kinds of time that was no training. */
@@ -144,7 +150,7 @@ struct fsm_fault {
     uint32_t rank; /* blamed, or FSM_ALL_RANKS */
     uint64_t step;
     /* The cause is outside the job: a kill from outside or for an unknown cause, a network, or a
-     * store that can't be read. The job backs off, and no budget is used. */
+     * store that can't be read. The job backs off, and no budget is used. Workers may say so. */
     bool outside;
     bool waits;     /* the job waits for people (FORMATION: programs of two versions): it backs off,
                      * and no generation counts as one without progress */

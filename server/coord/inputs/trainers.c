@@ -24,6 +24,7 @@ struct fsm_fault coord_fault(const Cairn__V1__Fault *in)
                              .rank = in->n_ranks > 0 ? in->ranks[0] : FSM_ALL_RANKS,
                              .step = in->step,
                              .of_node = in->of_node,
+                             .outside = in->outside,
                              .shard = in->shard,
                              .good_step = in->good_step };
     if (in->kind <= CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED ||

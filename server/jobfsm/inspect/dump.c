@@ -105,6 +105,9 @@ static const struct json_field fields[] = {
     MEMBER(config.stages, U32),
     MEMBER(config.silent_ms, I64),
     MEMBER(config.hang_ms, I64),
+    MEMBER(config.saves_nothing, BOOLEAN),
+    MEMBER(config.budget, U32),
+    MEMBER(config.grace_ms, I64),
 };
 
 static const struct json_field rank_fields[] = {

@@ -185,6 +185,7 @@ static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *m
     case CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT:
         c->faults++;
         (void)snprintf(c->fault_message, sizeof(c->fault_message), "%s", message->fault->message);
+        c->fault_outside = message->fault->outside;
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED:
         c->finished++;

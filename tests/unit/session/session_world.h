@@ -43,6 +43,7 @@ struct coordinator {
     uint64_t collectives, exchanges; /* of the newest Progress */
     char collective[32];
     char fault_message[LIMIT_REASON], fail_message[LIMIT_REASON];
+    bool fault_outside;
     struct ckpt_report report; /* the last one, owned */
     int over_calls;
     char over_reason[LIMIT_REASON];

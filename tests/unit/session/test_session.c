@@ -284,6 +284,7 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
         const uint32_t blamed = 1;
         const struct session_fault first = { .kind = CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT,
                                              .shard = 8,
+                                             .outside = true,
                                              .message = "rank 1 is gone",
                                              .ranks = &blamed,
                                              .rank_count = 1 };
@@ -295,6 +296,7 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
         if (absent == 0) {
             await(w, &w->c.faults, 1);
             assert_string_equal(w->c.fault_message, "rank 1 is gone");
+            assert_true(w->c.fault_outside);
         }
         Cairn__V1__LastWords *words = read_words(w);
         assert_non_null(words);
@@ -303,6 +305,7 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
         assert_int_equal(words->fault->step, 12);
         assert_int_equal(words->fault->ranks[0], 1);
         assert_int_equal(words->fault->shard, 8);
+        assert_true(words->fault->outside);
         cairn__v1__last_words__free_unpacked(words, NULL);
         world_free(w);
     }

@@ -437,6 +437,37 @@ static void what_a_worker_said_last_is_told_in_words(void **state)
     }
 }
 
+/* A worker that runs a program of its own knows whether somebody outside killed that. */
+static void a_cause_outside_the_job_is_heard_in_last_words(void **state)
+{
+    for (int outside = 0; outside < 2; outside++) {
+        struct coord_world *w = *state;
+        struct far_end agent;
+        far_join(w, &agent, outside ? "a" : "b", "boot-1");
+        struct coord_job *job = coord_submit_one(w, "a");
+        Cairn__V1__Fault fault = CAIRN__V1__FAULT__INIT;
+        Cairn__V1__LastWords words = CAIRN__V1__LAST_WORDS__INIT;
+        Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+        fault.kind = CAIRN__V1__FAULT_KIND__PROCESS_GONE;
+        fault.outside = outside == 1;
+        words.generation = job->m.generation;
+        words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;
+        words.fault = &fault;
+        exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT;
+        exited.code = 1;
+        exited.words__case = CAIRN__V1__TRAINER_EXITED__WORDS__WORDS;
+        exited.words = &words;
+        far_say_exited(w, &agent, job->id, job->m.generation, 0, &exited);
+        coord_end_group(w);
+        assert_int_equal(job->m.cause.kind, FSM_FAULT_PROCESS);
+        assert_int_equal(job->m.cause.outside, outside == 1);
+        assert_int_equal(job->m.budget.own, outside == 0);
+        assert_int_equal(coord_ask(w->coord, job, FSM_EV_KILL, NULL), ST_OK);
+        coord_end_group(w);
+        far_close_agent(w, &agent);
+    }
+}
+
 /* ---- a node that has other pins, for a while ---- */
 
 /* The agent of "n", as its start makes it. */
@@ -536,6 +567,7 @@ int main(void)
         CASE(unlike_workers_are_accepted_where_bits_may_differ),
         CASE(but_not_in_a_pipeline),
         CASE(what_a_worker_said_last_is_told_in_words),
+        CASE(a_cause_outside_the_job_is_heard_in_last_words),
         CASE(a_node_with_other_pins_is_tried_again_with_its_next_agent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
