@@ -386,6 +386,11 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
         api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
         return;
     }
+    if (st == ST_REFUSED && job->m.config.saves_nothing) {
+        api_refuse(call, RPC_FAILED_PRECONDITION,
+                   "%s: Cairn saves nothing of this job: its program saves by itself", job->id);
+        return;
+    }
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION,
                    "%s is %s: there is nothing to save; 'cairn ckpt ls %s' lists what it has",

@@ -392,7 +392,8 @@ MUST_CHECK enum status coord_set_workers(struct coord *coord, struct coord_job *
 /*
  * Has the job saved, if it trains; out: what to wait for (fsm_save_outcome). key: idempotency
  * key, or "": a repeated call waits for the save of the first, unless that one came to nothing.
- * Errors: ST_REFUSED  there is nothing to save, nor a checkpoint of a job that rests
+ * Errors: ST_REFUSED  there is nothing to save, nor a checkpoint of a job that rests; or Cairn
+ *                     saves nothing of the job
  */
 MUST_CHECK enum status coord_save(struct coord *coord, struct coord_job *job, const char *key,
                                   const char *by, struct fsm_awaited *out);

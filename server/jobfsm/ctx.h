@@ -40,6 +40,7 @@
 #define FSM_GRACE_MS        10000  /* after the coordinator's start: nobody is judged lost */
 #define FSM_MISSING_MS      1000   /* for the exit of a trainer that its agent doesn't list */
 #define FSM_LEAVE_MS        10000  /* for trainers to leave after the last commit */
+#define FSM_RAN_MS          300000 /* of a job without steps: that long is progress */
 #define FSM_END_AGAIN_MS    2000   /* between two FSM_ACT_END */
 #define FSM_PARK_MS         5000   /* for workers to say that they have parked, at least */
 #define FSM_PARK_STEPS      3      /* or so many steps, if these take longer */

@@ -377,7 +377,7 @@ static bool leaves(const struct fsm *m)
 static bool may_resize(const struct fsm *m)
 {
     return m->state == FSM_RUNNING && (m->ran & 1) && m->intent == FSM_INTENT_NONE &&
-           m->window_until == 0 && !leaves(m);
+           m->window_until == 0 && !leaves(m) && !fsm_some_finished(m);
 }
 
 /* True of a spare that was never ready: nobody waits for it to take a seat. */
@@ -453,8 +453,12 @@ void fsm_resize_tick(struct fsm_ctx *t)
     if (m->config.restarts) {
         if (m->size > m->config.ranks || m->resizes) { /* fewer because there was no room: it stays
                                                         */
-            fsm_announce(t, true);
             m->resizes = false;
+            if (m->config.saves_nothing) {
+                fsm_leave(t, FSM_RECOVERING);
+            } else {
+                fsm_announce(t, true);
+            }
         }
         return;
     }

@@ -1,6 +1,8 @@
 /* The kinds of failures and their meaning, and how long is waited after them. */
 #include "server/jobfsm/failure_kinds.h"
 
+#include <stdio.h>
+
 #include "common/backoff.h"
 
 const char *fsm_fault_name(enum fsm_fault_kind kind)
@@ -173,6 +175,37 @@ uint64_t fsm_fault_good_step(const struct fsm *m, const struct fsm_fault *fault)
 {
     const uint64_t sure = m->audit.sure;
     return is_of_states(m, fault) && fault->good_step > sure ? fault->good_step : sure;
+}
+
+/* ---- how often ---- */
+
+uint32_t fsm_own_max(const struct fsm *m)
+{
+    return m->config.budget > 0 ? m->config.budget : FSM_NO_PROGRESS_MAX;
+}
+
+const struct fsm_fault *fsm_worn_out_by(const struct fsm *m, const struct fsm_fault *fault,
+                                        char out_why[FSM_WORN_OUT_BYTES])
+{
+    const uint32_t most = m->config.budget;
+    if (most == 0 && m->budget.used >= FSM_BUDGET) {
+        (void)snprintf(out_why, FSM_WORN_OUT_BYTES, "three times at the same place");
+        return fault;
+    }
+    if (m->budget.own < fsm_own_max(m))
+        return NULL;
+    if (most == 0) {
+        (void)snprintf(out_why, FSM_WORN_OUT_BYTES,
+                       "%d generations made no progress and failed by themselves; this was the "
+                       "first cause",
+                       FSM_NO_PROGRESS_MAX);
+    } else {
+        (void)snprintf(out_why, FSM_WORN_OUT_BYTES,
+                       "%u failure%s in a row without progress, and the budget is %u; this was "
+                       "the first cause",
+                       m->budget.own, m->budget.own == 1 ? "" : "s", most);
+    }
+    return &m->first_cause;
 }
 
 /* ---- waits ---- */

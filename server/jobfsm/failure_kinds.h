@@ -7,7 +7,7 @@
  * one replaces a worse one; one of weight 3 or more needs no window. */
 int fsm_fault_weight(const struct fsm_fault *fault);
 /* True if the fault uses the job's budget: FSM_BUDGET such faults at one step or phase end the
- * job. */
+ * job, if it has no budget of its own. */
 bool fsm_fault_counts(const struct fsm_fault *fault);
 /* Returns the last step known to be correct, m->audit.sure or later. States that differ were equal
  * when they were compared last (good_step), whichever generation did it. Lanes that differ say
@@ -21,6 +21,13 @@ bool fsm_fault_outlived(const struct fsm_fault *fault);
 bool fsm_fault_is_own(const struct fsm_fault *fault);
 /* True if the rank lacks what the job needs (files, a device's module). */
 bool fsm_fault_lacks(const struct fsm *m, const struct fsm_fault *fault);
+/* Returns after how many generations in a row that failed by the job's own fault it is given up. */
+uint32_t fsm_own_max(const struct fsm *m);
+/* Returns by what the job is given up, as it failed too often: by `fault`, the newest, or by the
+ * first cause. NULL: it may try again. out_why: how often, in words. */
+#define FSM_WORN_OUT_BYTES 120
+const struct fsm_fault *fsm_worn_out_by(const struct fsm *m, const struct fsm_fault *fault,
+                                        char out_why[FSM_WORN_OUT_BYTES]);
 /* True if more than FSM_NO_PROGRESS_MAX generations in a row made no progress: a person may want to
  * know. */
 bool fsm_makes_no_progress(const struct fsm *m);

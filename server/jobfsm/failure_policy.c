@@ -31,7 +31,8 @@
  *                                         job: there again, without end
  *
  * What may be the job's own: after FSM_NO_PROGRESS_MAX generations that failed by it, without any
- * progress meanwhile, FAILED, with the first such cause.
+ * progress meanwhile, FAILED, with the first such cause. A job with a budget of its own
+ * (fsm_config.budget) fails after so many, wherever they failed.
  */
 #include "server/jobfsm/failure_policy.h"
 
@@ -388,7 +389,8 @@ static int64_t leave_data(struct fsm_ctx *t, const struct fsm_fault *fault, int6
 static void explain_wait(struct fsm *m, const struct fsm_fault *fault)
 {
     const char *kind = fsm_fault_name(fault->kind);
-    if (fsm_makes_no_progress(m)) {
+    const bool ends = m->config.budget > 0 && fsm_fault_is_own(fault);
+    if (fsm_makes_no_progress(m) && !ends) {
         fsm_set_reason(m,
                        "%s: %.300s; %u generations in a row made no progress, and it is tried "
                        "again each %d min, without end (at once: cairn pause, cairn resume)",
@@ -442,15 +444,10 @@ void fsm_handle_fault(struct fsm_ctx *t, const struct fsm_fault *reported)
         return;
     if (fault->kind == FSM_FAULT_WRONG && go_back(t, fault))
         return;
-    if (m->budget.used >= FSM_BUDGET) {
-        end_as_failed(t, fault, "three times at the same place");
-        return;
-    }
-    if (m->budget.own >= FSM_NO_PROGRESS_MAX) {
-        end_as_failed(
-            t, &m->first_cause,
-            "10 generations made no progress and failed by themselves; this was the first "
-            "cause");
+    char why[FSM_WORN_OUT_BYTES];
+    const struct fsm_fault *worn_out_by = fsm_worn_out_by(m, fault, why);
+    if (worn_out_by != NULL) {
+        end_as_failed(t, worn_out_by, why);
         return;
     }
     if (fault->kind == FSM_FAULT_DAMAGE || (fault->kind == FSM_FAULT_STORE && forming))
@@ -479,7 +476,7 @@ static void give_budget_back(struct fsm_ctx *t, const struct fsm_fault *was)
     const bool counted = fsm_fault_counts(was) && m->budget.used > 0 && m->budget.kind == was->kind;
     m->budget.used -= counted;
     m->budget.own -= fsm_fault_is_own(was) && m->budget.own > 0;
-    if (m->ending.to != FSM_FAILED || m->budget.own >= FSM_NO_PROGRESS_MAX)
+    if (m->ending.to != FSM_FAILED || m->budget.own >= fsm_own_max(m))
         return;
     m->ending.to = FSM_RECOVERING;
     m->restarts++;
@@ -541,7 +538,7 @@ void fsm_on_path(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     if (m->ending.parks || fsm_has_waiting(m)) { /* kept workers would meet it again */
-        fsm_end_generation(t, FSM_RECOVERING, false);
+        fsm_end_generation(t, m->ending.parks ? m->ending.to : FSM_RECOVERING, false);
     } else if (m->state == FSM_PLACING) {
         fsm_unplace(t);
     }
@@ -581,8 +578,8 @@ void fsm_on_nowhere(struct fsm_ctx *t)
     fsm_act(t, FSM_ACT_SCHEDULE);
     if (!user && !counted)
         count_failure(m, &m->cause);
-    const bool worn_out = m->budget.used >= FSM_BUDGET || m->budget.own >= FSM_NO_PROGRESS_MAX;
-    if (user || (!counted && worn_out)) {
+    char why[FSM_WORN_OUT_BYTES];
+    if (user || (!counted && fsm_worn_out_by(m, &m->cause, why) != NULL)) {
         if (m->restarts > 0)
             m->restarts--; /* no generation followed */
         fsm_set_reason(m, "%.250s%s%s", m->cause.message, alone ? "" : "; it failed ",

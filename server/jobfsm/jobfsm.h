@@ -21,6 +21,22 @@
  * (it waits in the kernel). In the latter two cases the slot stays held until the trainer was seen
  * to be gone.
  *
+ * Of some jobs nothing is saved (fsm_config.saves_nothing): people's own programs, which save by
+ * themselves, if at all. There are no checkpoints, copies or states, the store is never asked, and
+ * no worker is a source: each generation starts the program anew, also with workers that were kept.
+ * How such a generation ends:
+ *
+ *   all ranks finished           SUCCEEDED. A rank that finished waits, or is gone; neither is a
+ *                                failure, and who finished is journalled
+ *   pause, stop, drain,          gently, at once: workers are told Over, and each gives its program
+ *   a node that leaves           a signal and time (fsm_config.grace_ms). Who is left then is
+ *                                ended. How a program ends that was told to go means nothing
+ *   a failure, another number    as in park.c; workers end their program before they park
+ *   of workers
+ *
+ * Such a job may fail fsm_config.budget times in a row without progress: steps beyond all before,
+ * or in a job that never said one, a generation that has run for FSM_RAN_MS.
+ *
  * Moves, made from FSM_STATE_MOVES by tests/tidy/moves.py:
  *
  *   QUEUED, RECOVERING -> PLACING [fsm_on_placed]: slots were found
@@ -310,6 +326,7 @@ struct fsm {
     bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
     bool mark_mismatch;    /* at the store's place is another store, or nothing */
     int64_t started_at;    /* of the generation's formation */
+    int64_t ran_from;      /* the generation runs since then, as far as is known */
     int64_t awaits_saves_at; /* a planned change waits for them since then; 0: none does */
     int64_t awaits_asked_at; /* the caller asked last whether that change may begin */
     int64_t progress_at;
@@ -393,6 +410,9 @@ static inline bool fsm_ends(const struct fsm *m)
 }
 /* True if the worker is ended with its generation: it neither left nor parked in time. */
 bool fsm_is_cut_short(const struct fsm *m, uint32_t rank);
+/* True if the worker has nothing to do in its generation any more but to go: it may have no session
+ * there. It is cut short, or is told to leave without a save. */
+bool fsm_is_over(const struct fsm *m, uint32_t rank);
 /* True if the generation has ended, and workers or spares wait for the next one: KEPT, SPARES. */
 bool fsm_has_waiting(const struct fsm *m);
 /* Returns the state of a worker: the one place that decides it. */

@@ -91,7 +91,7 @@ static bool reserve_copies(struct fsm *m, uint32_t size)
 void fsm_copies_hear(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
-    if (m->restore.decided || m->state != FSM_FORMING)
+    if (m->restore.decided || m->state != FSM_FORMING || m->config.saves_nothing)
         return;
     for (size_t i = 0; i < t->ev->hello.copy_count; i++) {
         struct fsm_copy copy = t->ev->hello.copies[i];
@@ -188,9 +188,10 @@ uint32_t fsm_memory_holder(const struct fsm *m, uint32_t share)
 static bool is_live(const struct fsm *m, uint32_t rank)
 {
     const struct fsm_parked_state *kept = &m->ranks[rank].parked_state;
-    return kept->complete && fsm_has_stage(m, rank) && kept->computed_by > 0 &&
-           kept->computed_by < m->generation && has_run(m, kept->computed_by) &&
-           kept->step >= m->restore.step && (m->total_steps == 0 || kept->step <= m->total_steps);
+    return kept->complete && !m->config.saves_nothing && fsm_has_stage(m, rank) &&
+           kept->computed_by > 0 && kept->computed_by < m->generation &&
+           has_run(m, kept->computed_by) && kept->step >= m->restore.step &&
+           (m->total_steps == 0 || kept->step <= m->total_steps);
 }
 
 static bool has_live(const struct fsm *m, uint32_t rank, uint64_t step, uint32_t parts)

@@ -171,6 +171,12 @@ bool fsm_is_cut_short(const struct fsm *m, uint32_t rank)
     return (gen == FSM_GEN_ENDING || gen == FSM_GEN_PARKING_LATE) && !m->ranks[rank].parked;
 }
 
+bool fsm_is_over(const struct fsm *m, uint32_t rank)
+{
+    const bool told = m->config.saves_nothing && fsm_gen(m) == FSM_GEN_LEAVING;
+    return told || fsm_is_cut_short(m, rank);
+}
+
 bool fsm_has_waiting(const struct fsm *m)
 {
     const enum fsm_gen gen = fsm_gen(m);
@@ -185,6 +191,14 @@ bool fsm_has_survivors(const struct fsm *m)
         survivors = survivors || (!m->ranks[i].gone && m->ranks[i].birth < m->generation);
     return survivors || gen == FSM_GEN_KEPT || gen == FSM_GEN_PARKING ||
            gen == FSM_GEN_PARKING_LATE;
+}
+
+bool fsm_some_finished(const struct fsm *m)
+{
+    bool some = false;
+    for (uint32_t i = 0; m->config.saves_nothing && i < m->size && !some; i++)
+        some = m->ranks[i].finished;
+    return some;
 }
 
 enum fsm_worker fsm_worker(const struct fsm_rank *rank)

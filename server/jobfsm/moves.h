@@ -125,6 +125,8 @@ bool fsm_all_left(const struct fsm *m);
 /* True if workers of the generation before are on their way into the next one, or in it while it
  * forms, with what they trained. */
 bool fsm_has_survivors(const struct fsm *m);
+/* True if the program of some rank has ended with success, in a job of which nothing is saved. */
+bool fsm_some_finished(const struct fsm *m);
 void fsm_rank_gone(struct fsm *m, uint32_t rank); /* the rank has no process any more */
 /* Counts the spares that live, and those of them that are ready to take a seat. */
 uint32_t fsm_spares_live(const struct fsm *m);

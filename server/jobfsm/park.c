@@ -76,11 +76,13 @@ static bool may_park(const struct fsm *m, const struct fsm_fault *fault)
 }
 
 /* Returns the time for the step thread to come to where it looks: that of some steps, if they take
- * long. */
+ * long. A program of people's own is ended first. */
 static int64_t park_ms(const struct fsm *m)
 {
     const double steps = FSM_PARK_STEPS * m->usual_step_ms;
     const int64_t ms = steps < FSM_PARK_MAX_MS ? (int64_t)steps : FSM_PARK_MAX_MS;
+    if (m->config.saves_nothing)
+        return FSM_PARK_MS + m->config.grace_ms;
     return ms > FSM_PARK_MS ? ms : FSM_PARK_MS;
 }
 

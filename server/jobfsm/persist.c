@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "server/containers/fields.h"
+#include "server/jobfsm/moves.h"
 
 #define MEMBER(member, name, kind) FIELD_NAMED(fsm, member, name, kind)
 
@@ -207,6 +208,22 @@ static bool add_key(json_t *root, const char *name, json_t *value)
     return json_object_set_new(root, name, value) == 0;
 }
 
+/* Adds the ranks whose program has ended, if any has: their processes may be gone, and with them
+ * who could say it again. */
+static bool add_finished(json_t *root, const struct fsm *m)
+{
+    if (!fsm_some_finished(m))
+        return true;
+    json_t *out = json_array();
+    bool ok = out != NULL;
+    for (uint32_t i = 0; ok && i < m->size; i++)
+        ok = !m->ranks[i].finished || json_array_append_new(out, json_integer(i)) == 0;
+    if (ok)
+        return add_key(root, "finished", out);
+    json_decref(out);
+    return false;
+}
+
 static json_t *encode_machine(const struct fsm *m)
 {
     json_t *root = fields_encode(m, fsm_fields, COUNT(fsm_fields));
@@ -223,6 +240,7 @@ static json_t *encode_machine(const struct fsm *m)
     ok = ok && add_key(root, "shunned",
                        encode_all(m->exclusions.list, sizeof(m->exclusions.list[0]),
                                   m->exclusions.count, exclusion_fields, COUNT(exclusion_fields)));
+    ok = ok && add_finished(root, m);
     const struct fsm_restore *restore = &m->restore;
     ok = ok && (restore->holders == NULL ||
                 add_key(root, "holders",
@@ -260,6 +278,20 @@ static bool decode_shunned(const json_t *root, struct fsm *m)
     return exclusion_resize(&m->exclusions, (uint32_t)json_array_size(in)) &&
            decode_all(in, m->exclusions.list, sizeof(m->exclusions.list[0]), m->exclusions.count,
                       exclusion_fields, COUNT(exclusion_fields));
+}
+
+/* The key is there only if some have finished. */
+static bool decode_finished(const json_t *root, struct fsm *m)
+{
+    const json_t *in = json_object_get(root, "finished");
+    bool ok = in == NULL || json_is_array(in);
+    for (size_t i = 0; ok && i < json_array_size(in); i++) {
+        const json_int_t rank = json_integer_value(json_array_get(in, i));
+        ok = rank >= 0 && rank < (json_int_t)m->size;
+        if (ok)
+            m->ranks[rank].finished = true;
+    }
+    return ok;
 }
 
 /* The ranks that hold copies of another number of ranks than there are. */
@@ -312,8 +344,8 @@ static bool decode_machine(const json_t *root, struct fsm *m)
     if (m->config.min_follows)
         m->config.min = m->config.ranks;
     return decode_ranks(root, m) && decode_shunned(root, m) && decode_holders(root, m) &&
-           m->state > FSM_NONE && m->state <= FSM_KILLED && m->ending.to <= FSM_KILLED &&
-           is_recovery(&m->recovery);
+           decode_finished(root, m) && m->state > FSM_NONE && m->state <= FSM_KILLED &&
+           m->ending.to <= FSM_KILLED && is_recovery(&m->recovery);
 }
 
 size_t fsm_encoded_ranks(const char *text)

@@ -370,6 +370,8 @@ void fsm_store_has_space_again(struct fsm_ctx *t, uint64_t step)
 /* Returns the generation before which all are over; 0: not now. */
 static uint32_t over_before(const struct fsm *m)
 {
+    if (m->config.saves_nothing)
+        return 0;
     if (fsm_state_final(m->state))
         return fsm_saves_busy(m) ? 0 : m->generation + 1;
     return m->state == FSM_RUNNING && m->committed ? m->generation : 0;

@@ -129,6 +129,8 @@ void fsm_announce_from(struct fsm_ctx *t, uint64_t from, bool exit)
 {
     struct fsm *m = t->m;
     const uint64_t lead = lead_steps(m);
+    if (m->config.saves_nothing)
+        return;
     uint64_t step = step_by_now(t) + lead;
     if (step < from)
         step = from;
@@ -324,9 +326,29 @@ static bool leaves_already(const struct fsm *m)
     return false;
 }
 
+static const char *what_follows(const struct fsm *m)
+{
+    return m->config.saves_nothing ? "all end, and the program starts anew"
+                                   : "all save before and go on anew";
+}
+
+/* All end, and start anew elsewhere. Workers that wait have nothing to bring along. */
+static void start_elsewhere(struct fsm_ctx *t)
+{
+    struct fsm *m = t->m;
+    if (fsm_ends(m) && m->ending.to != FSM_RECOVERING)
+        return; /* no generation follows */
+    m->restarts++;
+    fsm_end_generation(t, FSM_RECOVERING, fsm_trains(m));
+}
+
 /* All workers save what they trained, then another generation follows. */
 static void go_elsewhere(struct fsm_ctx *t)
 {
+    if (t->m->config.saves_nothing) {
+        start_elsewhere(t);
+        return;
+    }
     t->m->restarts++;
     if (fsm_trains(t->m)) {
         fsm_announce(t, true);
@@ -345,16 +367,16 @@ void fsm_on_save_wanted(struct fsm_ctx *t)
     bool runs = fsm_trains(m);
     if (fsm_ends(m) || (!runs && !leaves) || leaves_already(m))
         return;
+    if (!leaves && m->config.saves_nothing)
+        return;
     if (!leaves) {
         fsm_emit_event(t, "save", "rank %u: %.300s", ev->rank, ev->save_wanted.why);
         fsm_announce(t, false);
         return;
     }
-    fsm_emit_event(
-        t, "preempted",
-        "rank %u on node %s: %.200s; it leaves within %.1f s, all save before and go on anew",
-        ev->rank, m->ranks[ev->rank].node, ev->save_wanted.why,
-        (double)ev->save_wanted.grace_ms / 1e3);
+    fsm_emit_event(t, "preempted", "rank %u on node %s: %.200s; it leaves within %.1f s, %s",
+                   ev->rank, m->ranks[ev->rank].node, ev->save_wanted.why,
+                   (double)ev->save_wanted.grace_ms / 1e3, what_follows(m));
     go_elsewhere(t);
 }
 
@@ -366,7 +388,7 @@ void fsm_on_leaving(struct fsm_ctx *t)
     const bool ends = fsm_ends(m) && !m->ending.parks;
     if (!fsm_alive_rank(m, t->ev->rank) || ends || leaves_already(m))
         return;
-    fsm_emit_event(t, "preempted", "%.400s; all save before and go on anew", t->ev->leaving.why);
+    fsm_emit_event(t, "preempted", "%.400s; %s", t->ev->leaving.why, what_follows(m));
     go_elsewhere(t);
 }
 

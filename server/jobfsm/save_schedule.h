@@ -3,7 +3,8 @@
 
 #include "server/jobfsm/ctx.h"
 
-/* Announces a save for a step beyond every one reported; exit: workers leave after it. */
+/* Announces a save for a step beyond every one reported; exit: workers leave after it. Of a job of
+ * which nothing is saved none is announced. */
 void fsm_announce(struct fsm_ctx *t, bool exit);
 /* Like fsm_announce, for step `from` or a later one. */
 void fsm_announce_from(struct fsm_ctx *t, uint64_t from, bool exit);

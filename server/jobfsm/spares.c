@@ -43,9 +43,10 @@ bool fsm_lacks_workers(const struct fsm *m)
 
 bool fsm_wants_workers(const struct fsm *m)
 {
+    const bool goes_well = m->step_max > m->replay_until; /* a start slows down the others' */
     return m->state == FSM_RUNNING && !m->config.restarts && (m->ran & 1) &&
-           m->step_max > m->replay_until && /* its start would slow down the others' */
-           m->intent == FSM_INTENT_NONE && fsm_spares_staying(m) < fsm_spares_wanted(m) &&
+           (goes_well || m->config.saves_nothing) && m->intent == FSM_INTENT_NONE &&
+           fsm_spares_staying(m) < fsm_spares_wanted(m) &&
            m->size + fsm_spares_live(m) < fsm_capacity(m);
 }
 
@@ -132,6 +133,18 @@ void fsm_end_generation(struct fsm_ctx *t, enum fsm_state to, bool gently)
 {
     fsm_end_ranks(t, to, gently);
     fsm_dismiss_spares(t);
+}
+
+void fsm_leave(struct fsm_ctx *t, enum fsm_state to)
+{
+    struct fsm *m = t->m;
+    if (!fsm_ends(m)) {
+        fsm_end_generation(t, to, fsm_trains(m));
+        return;
+    }
+    if (!fsm_state_final(m->ending.to))
+        m->ending.to = to;
+    m->dirty = true;
 }
 
 /* The worker is told so at the end of the turn, when all that moved have their places. */

@@ -12,6 +12,9 @@ uint32_t fsm_spares_wanted(const struct fsm *m);
 bool fsm_replaces(const struct fsm *m, int64_t now);
 /* Ends the generation (fsm_end_ranks), and its spares with it. */
 void fsm_end_generation(struct fsm_ctx *t, enum fsm_state to, bool gently);
+/* Like fsm_end_generation, of a job of which nothing is saved: gently, if its program runs. A
+ * generation that ends already leads to `to`, unless it leads to a final state. */
+void fsm_leave(struct fsm_ctx *t, enum fsm_state to);
 /* Notes that a step is finished of which nobody had heard. After the first new step of a generation
  * more workers may start. */
 void fsm_note_reached(struct fsm_ctx *t, uint64_t step);

@@ -395,6 +395,16 @@ void fsm_unplace(struct fsm_ctx *t)
     fsm_act(t, FSM_ACT_SCHEDULE);
 }
 
+int64_t fsm_leave_ms(const struct fsm *m)
+{
+    return FSM_LEAVE_MS + m->config.grace_ms;
+}
+
+static void close_sessions(struct fsm_ctx *t)
+{
+    fsm_text(fsm_act(t, FSM_ACT_CLOSE)->message, LIMIT_REASON, "this generation has ended");
+}
+
 void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently)
 {
     struct fsm *m = t->m;
@@ -413,8 +423,10 @@ void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently)
         FSM_MOVE(m, FSM_SAVING);
     }
     if (gently && !parked) {
-        m->ending.hard_at = t->now + FSM_LEAVE_MS;
+        m->ending.hard_at = t->now + fsm_leave_ms(m);
         FSM_GEN_MOVED(m);
+        if (m->config.saves_nothing) /* others know: they have saved */
+            close_sessions(t);
         return;
     }
     if (again && !parked && m->ending.hard_at == 0)
@@ -423,7 +435,7 @@ void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently)
     FSM_GEN_MOVED(m);
     m->ending.ended_at = t->now;
     m->ending.again_at = t->now + FSM_END_AGAIN_MS;
-    fsm_text(fsm_act(t, FSM_ACT_CLOSE)->message, LIMIT_REASON, "this generation has ended");
+    close_sessions(t);
     fsm_act(t, FSM_ACT_END);
 }
 
@@ -453,6 +465,11 @@ void fsm_enter_idle(struct fsm_ctx *t, enum fsm_state to)
         fsm_set_reason(m, "%s", ""); /* the job waits for nothing any more */
     if (to == FSM_FAILED) {
         fsm_emit_event(t, events[to], "%s", m->reason);
+    } else if (m->config.saves_nothing) {
+        const bool goes_on = to == FSM_QUEUED || to == FSM_PAUSED || to == FSM_STOPPED;
+        fsm_emit_event(t, events[to], "%s",
+                       goes_on ? "if the job goes on, the program starts anew"
+                               : "the program has ended");
     } else if (newest != NULL) {
         fsm_emit_event(t, events[to], "the newest checkpoint is of step %llu",
                        (unsigned long long)newest->step);

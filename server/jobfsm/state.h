@@ -41,7 +41,9 @@ void fsm_recovery_tick(struct fsm_ctx *t);
 void fsm_recovery_resume(struct fsm_ctx *t);
 /* Leaves PLACING: the slots are given back, and the scheduler places the job again. */
 void fsm_unplace(struct fsm_ctx *t);
-/* Ends the trainers; then the job goes to `to`. gently: they have FSM_LEAVE_MS to leave by
+/* Returns how long trainers have to leave by themselves: for their programs, too. */
+int64_t fsm_leave_ms(const struct fsm *m);
+/* Ends the trainers; then the job goes to `to`. gently: they have fsm_leave_ms to leave by
  * themselves. */
 void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently);
 /* The job becomes idle, without trainers: QUEUED, PAUSED, or a final state. */

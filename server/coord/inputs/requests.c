@@ -265,6 +265,8 @@ static bool is_awaited(struct coord *coord, const struct coord_job *job, const c
 enum status coord_save(struct coord *coord, struct coord_job *job, const char *key, const char *by,
                        struct fsm_awaited *out)
 {
+    if (job->m.config.saves_nothing)
+        return ST_REFUSED;
     if (is_awaited(coord, job, key, out))
         return ST_OK;
     *out = fsm_await_save(&job->m);

@@ -177,7 +177,7 @@ static bool admit_member(struct coord *coord, struct coord_conn *conn, const str
                       "that starts them");
         return false;
     }
-    if (fsm_is_cut_short(m, at)) {
+    if (fsm_is_over(m, at)) {
         coord_send_over_to(coord, conn, "this generation has ended");
         return false;
     }

@@ -36,6 +36,18 @@ static bool is_cut_well(const struct fsm_config *config, uint32_t most)
     return well && (config->stages <= 1 || most <= (uint64_t)config->stages * config->lanes);
 }
 
+/* Sets what a job of which nothing is saved has no use for to what means none. */
+static void forget_saves(struct fsm_config *config)
+{
+    config->lanes = config->stages = 0;
+    config->owns = config->delta = config->every_auto = false;
+    config->shares = FSM_SHARES_EVEN;
+    config->audited = config->lanes_audited = config->states_audited = 0;
+    config->keep_last = config->keep_best = config->keep_every = 0;
+    config->best_metric = FSM_METRIC_NONE;
+    config->every_ms = 0;
+}
+
 enum status fsm_init(struct fsm *m, const char *id, const struct fsm_config *config, int64_t now,
                      int64_t wall)
 {
@@ -55,6 +67,8 @@ enum status fsm_init(struct fsm *m, const char *id, const struct fsm_config *con
                        .size = config->ranks,
                        .count = config->ranks };
     m->config.most = most;
+    if (m->config.saves_nothing)
+        forget_saves(&m->config);
     m->config.min_follows = config->min == 0;
     if (config->min == 0)
         m->config.min = config->ranks;
@@ -185,6 +199,20 @@ static bool is_outside(const struct fsm_exited *exited)
     return killed || exited->how == FSM_EXIT_UNKNOWN;
 }
 
+/* Ranks of a job without a known end leave by themselves once it is over; the job is done when all
+ * of them did. (Other jobs end by their last commit.) */
+static void end_if_finished(struct fsm_ctx *t)
+{
+    struct fsm *m = t->m;
+    if (fsm_ends(m) || fsm_has_waiting(m) || m->total_steps != 0 || m->intent != FSM_INTENT_NONE)
+        return;
+    for (uint32_t i = 0; i < m->size; i++) {
+        if (!m->ranks[i].finished)
+            return;
+    }
+    fsm_end_generation(t, FSM_SUCCEEDED, fsm_trains(m));
+}
+
 static void on_exited(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
@@ -207,6 +235,10 @@ static void on_exited(struct fsm_ctx *t)
         fsm_emit_event(t, "culprit", "rank %u on node %s: %.440s", t->ev->rank, rank->node,
                        exited->message);
     }
+    if (finished && m->config.saves_nothing) { /* the program has ended; what it was is nothing */
+        end_if_finished(t);
+        return;
+    }
     if (fsm_ends(m) || (finished && exited->how != FSM_EXIT_SIGNAL))
         return;
     if (exited->fault != NULL) {
@@ -225,22 +257,15 @@ static void on_exited(struct fsm_ctx *t)
     fsm_report_fault(t, &fault);
 }
 
-/* Ranks of a job without a known end leave by themselves once it is over; the job is done when all
- * of them did. (Other jobs end by their last commit.) */
 static void on_finished(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     struct fsm_rank *rank = &m->ranks[t->ev->rank];
+    m->dirty = m->dirty || (m->config.saves_nothing && !rank->finished); /* it is journalled */
     rank->finished = true;
     if (t->ev->finished.step > rank->step)
         rank->step = t->ev->finished.step;
-    if (fsm_ends(m) || fsm_has_waiting(m) || m->total_steps != 0 || m->intent != FSM_INTENT_NONE)
-        return;
-    for (uint32_t i = 0; i < m->size; i++) {
-        if (!m->ranks[i].finished)
-            return;
-    }
-    fsm_end_generation(t, FSM_SUCCEEDED, true);
+    end_if_finished(t);
 }
 
 static void on_fault(struct fsm_ctx *t)
@@ -369,13 +394,21 @@ static const struct {
     [FSM_EV_PARKED] = { TRAINER, fsm_on_parked },
 };
 
+static bool is_of_saves(enum fsm_event_kind kind)
+{
+    return kind == FSM_EV_SAVE_BEGIN || kind == FSM_EV_SAVE_REPORT || kind == FSM_EV_SAVE_FAILED ||
+           kind == FSM_EV_SAVE_PASSED || kind == FSM_EV_READ_BACK;
+}
+
 /* True if an event changes nothing: agents and trainers of another generation said it (invariant
  * 2). The same holds for what was under way from workers that are gone, once the generation is over
- * and others are kept. */
+ * and others are kept; and of saves, where nothing is saved. */
 static bool is_fenced(const struct fsm *m, const struct fsm_event *ev)
 {
     if (ev->kind >= FSM_EV_FIRST_ASK || events[ev->kind].sender == CORE)
         return false;
+    if (m->config.saves_nothing && is_of_saves(ev->kind))
+        return true;
     return ev->generation != m->generation || ev->rank >= m->count || !fsm_alive(m) ||
            (fsm_has_waiting(m) && m->ranks[ev->rank].gone);
 }
@@ -440,7 +473,7 @@ void fsm_resume(struct fsm *m, int64_t now, int64_t wall, struct fsm_actions *ou
     m->watched_at = now;
     m->grace_until = now + FSM_GRACE_MS;
     m->started_at = now;
-    m->progress_at = now;
+    m->progress_at = m->ran_from = now;
     m->replay_until = m->step_max;
     if (m->state == FSM_PLACING)
         FSM_MOVE(m, m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING);
@@ -457,15 +490,16 @@ void fsm_resume(struct fsm *m, int64_t now, int64_t wall, struct fsm_actions *ou
     }
     m->stepped_at = 0;
     m->spares.again_at = now;
-    bool gently = fsm_ends(m) && m->ending.to != FSM_RECOVERING && m->ending.to != FSM_FAILED &&
-                  m->ending.to != FSM_KILLED;
+    /* Who was told to go without a save has its time anew, also if a generation follows. */
+    bool gently = fsm_ends(m) && (m->ending.to != FSM_RECOVERING || m->config.saves_nothing) &&
+                  m->ending.to != FSM_FAILED && m->ending.to != FSM_KILLED;
     m->ending.survivors_until = m->grace_until + FSM_KEEP_MS;
     if (m->ending.parks) {
         /* An outage that goes on is known only once all have been silent. */
-        m->ending.hard_at = m->grace_until + m->config.silent_ms + FSM_PARK_MS;
+        m->ending.hard_at = m->grace_until + m->config.silent_ms + FSM_PARK_MS + m->config.grace_ms;
         fsm_park_again(&t);
     } else if (gently) {
-        m->ending.hard_at = now + FSM_LEAVE_MS;
+        m->ending.hard_at = now + fsm_leave_ms(m);
     } else if (fsm_ends(m)) {
         m->ending.ended_at = now;
         m->ending.again_at = now + FSM_END_AGAIN_MS;
@@ -516,6 +550,7 @@ void fsm_excuse(struct fsm *m, int64_t ms)
     if (!fsm_alive(m))
         return;
     m->started_at += ms;
+    m->ran_from += ms;
     m->ending.ended_at += ms;
     m->ending.survivors_until += ms;
     m->ending.hard_at += m->ending.parks && m->ending.hard_at != 0 ? ms : 0;

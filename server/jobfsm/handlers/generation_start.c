@@ -44,9 +44,18 @@ static void emit_forming(struct fsm_ctx *t, uint32_t kept, const struct fsm_ckpt
     const struct fsm *m = t->m;
     char stages[STAGES_BYTES];
     print_stages(m, stages);
-    if (kept > 0) {
+    if (kept > 0 && m->config.saves_nothing) {
+        fsm_emit_event(t, "forming",
+                       "generation %u with %u workers, %u of them stay; from the beginning: the "
+                       "program starts anew",
+                       m->generation, m->size, kept);
+    } else if (kept > 0) {
         fsm_emit_event(t, "forming", "generation %u with %u workers%s, %u of them go on",
                        m->generation, m->size, stages, kept);
+    } else if (m->config.saves_nothing) {
+        fsm_emit_event(t, "forming", "generation %u with %u workers, from the beginning%s",
+                       m->generation, m->size,
+                       m->generation > 1 ? ": the program starts anew" : "");
     } else if (ckpt != NULL) {
         fsm_emit_event(t, "forming",
                        "generation %u with %u workers%s, from the checkpoint of step %llu",
@@ -162,7 +171,7 @@ void fsm_on_placed(struct fsm_ctx *t)
     fsm_text(m->token_next, sizeof(m->token_next), t->ev->placed.token);
     FSM_MOVE(m, FSM_PLACING);
     FSM_GEN_MOVED(m);
-    if (m->probed) {
+    if (m->probed || m->config.saves_nothing) {
         form_generation(t);
         return;
     }
@@ -297,7 +306,7 @@ void fsm_on_hello(struct fsm_ctx *t)
     rank->pid = t->ev->hello.pid;
     bool again = rank->joined;
     rank->joined = true;
-    if (fsm_is_cut_short(m, t->ev->rank))
+    if (fsm_is_over(m, t->ev->rank))
         return; /* the generation is being ended; the core answers Over before it comes to this */
     if (m->ending.parks || fsm_has_waiting(m)) {
         meet_parked(t);
@@ -336,7 +345,7 @@ void fsm_enter_running(struct fsm_ctx *t)
     FSM_GEN_MOVED(m);
     m->ran |= 1;
     m->dirty = true;
-    m->progress_at = t->now;
+    m->progress_at = m->ran_from = t->now;
     if (m->started_wall == 0) {
         m->started_wall = t->wall;
         m->unstarted_ms = fsm_lost_total(m);
@@ -349,6 +358,8 @@ void fsm_enter_running(struct fsm_ctx *t)
     fsm_set_reason(m, "%s", "");
     fsm_emit_event(t, "running", "generation %u runs after %.1f s", m->generation,
                    (double)(t->now - m->started_at) / 1000.0);
+    if (m->config.saves_nothing && fsm_wants_workers(m))
+        fsm_act(t, FSM_ACT_SCHEDULE);
     if (m->intent != FSM_INTENT_NONE) { /* the generation before failed before it had saved */
         FSM_MOVE(m, FSM_SAVING);
         fsm_announce_from(t, m->replay_until, true);
@@ -413,7 +424,7 @@ void fsm_on_ready(struct fsm_ctx *t)
         fsm_emit_event(t, "pins", "rank %u: %s (exactness: relaxed)", t->ev->rank, differ);
     if (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch)
         m->dirty = true;
-    m->total_steps = ready->total_steps;
+    m->total_steps = m->config.saves_nothing ? 0 : ready->total_steps; /* its end isn't a save */
     m->steps_per_epoch = ready->steps_per_epoch;
     if (ready->state_bytes > 0)
         m->state_bytes = ready->state_bytes;

@@ -97,6 +97,8 @@ static bool is_cut_off(const struct fsm_ctx *t, const struct fsm_rank *rank)
     const struct fsm *m = t->m;
     if (!fsm_trains(m) || t->now - rank->heard_at >= FSM_CUT_OFF_MS)
         return false;
+    if (rank->agent != FSM_AGENT_CUT_OFF && m->config.saves_nothing)
+        return false; /* programs may finish steps without each other */
     if (rank->agent != FSM_AGENT_CUT_OFF)
         return m->stepped_at > rank->heard_at && t->now - m->stepped_at < m->config.silent_ms / 2;
     const int64_t steps = m->step_ms > 0 ? (int64_t)(3 * m->step_ms) : m->config.hang_ms;
@@ -137,6 +139,19 @@ static void blame_silence(struct fsm_ctx *t, uint32_t index)
     blame(t, FSM_FAULT_NODE, index, what);
 }
 
+/* Watches a rank whose program has ended: nobody waits for it, and it may go with its node. */
+static void watch_finished(struct fsm_ctx *t, uint32_t index)
+{
+    struct fsm *m = t->m;
+    const struct fsm_rank *rank = &m->ranks[index];
+    if (rank->missing_at != 0 && t->now - rank->missing_at >= FSM_MISSING_MS) {
+        fsm_rank_gone(m, index);
+        m->dirty = true;
+    } else if (fsm_is_silent(t, rank)) {
+        fsm_count_as_gone(t, index);
+    }
+}
+
 /* Watches one rank. true: the generation failed. out_held: nothing is known of the rank, and it
  * isn't judged. */
 static bool watch_rank(struct fsm_ctx *t, uint32_t index, bool *out_held)
@@ -146,6 +161,10 @@ static bool watch_rank(struct fsm_ctx *t, uint32_t index, bool *out_held)
     int64_t silent = t->now - rank->heard_at;
     if (rank->gone)
         return false;
+    if (m->config.saves_nothing && rank->finished) {
+        watch_finished(t, index);
+        return false;
+    }
     if (rank->missing_at != 0 && t->now - rank->missing_at >= FSM_MISSING_MS) {
         fsm_rank_gone(m, index);
         m->dirty = true;
@@ -397,6 +416,17 @@ static void watch_stuck(struct fsm_ctx *t)
     fsm_ask_store(t, FSM_TASK_PROBE, 0, m->generation);
 }
 
+/* Notes that a generation of a job without steps has run for so long that this is progress. */
+static void note_ran(struct fsm_ctx *t)
+{
+    struct fsm *m = t->m;
+    if (!m->config.saves_nothing || m->progressed || m->step_max > 0 || !fsm_trains(m) ||
+        t->now - m->ran_from < FSM_RAN_MS)
+        return;
+    m->progressed = true;
+    m->dirty = true;
+}
+
 /* True if the job waits for retry_at; a tick at or after it ends that, however late it comes. */
 static bool backs_off(const struct fsm *m)
 {
@@ -444,10 +474,16 @@ void fsm_watch(struct fsm_ctx *t, bool looks)
         if (m->saves[i].state == FSM_SAVE_COLLECTING)
             watch_collecting(t, i);
     }
-    if (!fsm_ends(m) && !held)
+    if (!fsm_ends(m) && !held && !m->config.saves_nothing)
         watch_stuck(t);
+    if (!fsm_ends(m))
+        note_ran(t);
     if (m->state == FSM_RUNNING && m->config.time_limit_ms > 0 &&
         m->accounts.train_ms >= m->config.time_limit_ms && m->intent == FSM_INTENT_NONE) {
+        if (m->config.saves_nothing) {
+            fsm_leave(t, FSM_SUCCEEDED);
+            return;
+        }
         m->intent = FSM_INTENT_FINISH;
         FSM_MOVE(m, FSM_SAVING);
         fsm_announce(t, true);

@@ -42,6 +42,10 @@ static void end_or_enter_idle(struct fsm_ctx *t, enum fsm_state to)
 static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum fsm_state to)
 {
     struct fsm *m = t->m;
+    if (m->config.saves_nothing && fsm_alive(m)) {
+        fsm_leave(t, to);
+        return ST_OK;
+    }
     switch (m->state) {
     case FSM_QUEUED:
     case FSM_PLACING:
@@ -115,7 +119,7 @@ static enum status ask_kill(struct fsm_ctx *t)
 
 static enum status ask_save(struct fsm_ctx *t)
 {
-    if (t->m->state != FSM_RUNNING)
+    if (t->m->state != FSM_RUNNING || t->m->config.saves_nothing)
         return ST_REFUSED;
     emit_asked(t, "save");
     fsm_announce(t, false);
