@@ -68,6 +68,9 @@ static void set_command(const struct jobspec *spec, struct fsm_config *config)
     config->stages = 1;
     config->lanes = (uint32_t)spec->workers.count; /* as in its layout */
     config->shares = FSM_SHARES_FILE;
+    config->saves_nothing = true;
+    config->budget = (uint32_t)spec->command.restart.budget;
+    config->grace_ms = spec->command.grace_ms;
 }
 
 static struct fsm_config config_of(const struct coord *coord, const struct jobspec *spec)
