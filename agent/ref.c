@@ -60,6 +60,10 @@ enum status ref_files(const struct ref *ref, const struct paths *paths, struct r
                         "jobs/%s/g%" PRIu32 "/r%" PRIu32 ".flight", job, g, r);
     }
     if (st == ST_OK) {
+        st = paths_join(paths, files.program, sizeof(files.program),
+                        "jobs/%s/g%" PRIu32 "/r%" PRIu32 ".program", job, g, r);
+    }
+    if (st == ST_OK) {
         st = paths_join(paths, files.record, sizeof(files.record),
                         "agent/%s.g%" PRIu32 ".r%" PRIu32 ".json", job, g, r);
     }

@@ -39,6 +39,7 @@ struct ref_files {
     char log[LIMIT_PATH];
     char words[LIMIT_PATH];
     char flight[LIMIT_PATH];
+    char program[LIMIT_PATH];
     char record[LIMIT_PATH];
 };
 MUST_CHECK enum status ref_files(const struct ref *ref, const struct paths *paths,

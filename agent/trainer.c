@@ -148,6 +148,19 @@ static void kill_rest(const struct trainer *trainer)
     (void)kill(-(pid_t)trainer->record.pid, SIGKILL);
 }
 
+/* Kills what a program of the job's own left behind: it makes groups and sessions of its own. */
+static void kill_program(const struct trainer *trainer)
+{
+    char variable[sizeof(PATHS_WORKER_ENV) + LIMIT_PATH];
+    if (access(trainer->files.program, F_OK) != 0)
+        return;
+    (void)snprintf(variable, sizeof(variable), PATHS_WORKER_ENV "=%s", trainer->files.words);
+    if (proc_kill_all_with(variable) != ST_OK) {
+        struct log log = log_of(trainer);
+        LOG_WARN(&log, "processes that its program left behind live on, ignoring");
+    }
+}
+
 /* The cause, by facts and by what the trainer left behind. */
 static struct exit_cause find_cause(const struct trainer *trainer, struct exit_facts *facts)
 {
@@ -170,6 +183,7 @@ static void trainer_died(struct trainer *trainer)
     facts.waited =
         waitid(kind, id, &facts.info, WEXITED | WNOWAIT | WNOHANG) == 0 && facts.info.si_pid != 0;
     kill_rest(trainer);
+    kill_program(trainer);
     if (facts.waited)
         (void)waitid(kind, id, &facts.info, WEXITED);
     if (facts.waited && facts.info.si_code != CLD_EXITED && facts.info.si_status == SIGKILL &&
@@ -480,6 +494,7 @@ static bool find_unrecorded(struct trainer *trainer)
 static void adopt_gone(struct trainer *trainer)
 {
     struct exit_facts facts = { .waited = false };
+    kill_program(trainer);
     struct exit_cause cause = find_cause(trainer, &facts);
     set_exited(trainer, &cause);
 }

@@ -14,6 +14,7 @@
  *   DIR/jobs/JOB/gG/rR.log       output of rank R of generation G
  *   DIR/jobs/JOB/gG/rR.words     its last words (training.proto, LastWords)
  *   DIR/jobs/JOB/gG/rR.flight    its flight recorder (flight.h)
+ *   DIR/jobs/JOB/gG/rR.program   empty; it is there if that worker ran a program of the job's own
  *   DIR/sums/NODE/HASH.sums      hashes of a data file (trainer/data/sums.h); may be removed
  *   DIR/agent/JOB.gG.rR.json     a running trainer, for adoption (agent/record.h)
  *   DIR/agent/NODE.copies        another folder for copies in memory (agent/copies.h)
@@ -28,6 +29,10 @@
 #include <stddef.h>
 
 #include "common/status.h"
+
+/* The variable of the environment by which all that comes of a worker's program is known: its value
+ * is the path of the worker's last words. */
+#define PATHS_WORKER_ENV "CAIRN_WORKER"
 
 struct paths {
     char home[768]; /* absolute */

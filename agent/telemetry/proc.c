@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,14 @@
 #include "common/cleanup.h"
 #include "common/host/cgroups.h"
 
-enum { STAT_BYTES = 4096, COMMAND_BYTES = 32 * 1024, LAST_FIELD = 24 };
+enum {
+    STAT_BYTES = 4096,
+    COMMAND_BYTES = 32 * 1024,
+    ENVIRONMENT_BYTES = 256 * 1024, /* of a process; what is longer isn't looked through */
+    LAST_FIELD = 24,
+    KILL_ROUNDS = 100,
+    KILL_PAUSE_MS = 5
+};
 
 enum status proc_read_text(const char *path, char *out, size_t capacity, size_t *out_size)
 {
@@ -147,6 +156,57 @@ enum status proc_find(const char *option, const char *value, pid_t *out)
     }
     (void)closedir(folder);
     return st;
+}
+
+static bool has_variable(const char *environment, size_t size, const char *variable)
+{
+    for (size_t at = 0; at < size; at += strlen(environment + at) + 1) {
+        if (strcmp(environment + at, variable) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Kills what has the variable. out_found: there was something. */
+static enum status kill_once(const char *variable, char *text, bool *out_found)
+{
+    DIR *folder = opendir("/proc");
+    if (folder == NULL)
+        return status_from_errno(errno);
+    const struct dirent *entry = NULL;
+    while ((entry = readdir(folder)) != NULL) {
+        char path[64];
+        char *end = NULL;
+        size_t size = 0;
+        struct proc_stat stat;
+        const long pid = strtol(entry->d_name, &end, 10);
+        if (end == entry->d_name || *end != '\0' || pid <= 1 || pid == (long)getpid())
+            continue;
+        (void)snprintf(path, sizeof(path), "/proc/%ld/environ", pid);
+        if (proc_read_text(path, text, ENVIRONMENT_BYTES, &size) != ST_OK ||
+            !has_variable(text, size, variable) || proc_stat_read((pid_t)pid, &stat) != ST_OK ||
+            stat.state == 'Z' || stat.state == 'X')
+            continue;
+        *out_found = true;
+        (void)kill((pid_t)pid, SIGKILL);
+    }
+    (void)closedir(folder);
+    return ST_OK;
+}
+
+enum status proc_kill_all_with(const char *variable)
+{
+    auto_free char *text = malloc(ENVIRONMENT_BYTES);
+    if (text == NULL)
+        return ST_NO_MEMORY;
+    for (int i = 0; i < KILL_ROUNDS; i++) {
+        bool found = false;
+        const enum status st = kill_once(variable, text, &found);
+        if (st != ST_OK || !found)
+            return st;
+        (void)poll(NULL, 0, KILL_PAUSE_MS);
+    }
+    return ST_TIMED_OUT;
 }
 
 double proc_load1(void)

@@ -44,6 +44,13 @@ MUST_CHECK enum status proc_stat_read(pid_t pid, struct proc_stat *out);
 /* The process that has these two arguments one after the other. Errors: ST_NOT_FOUND */
 MUST_CHECK enum status proc_find(const char *option, const char *value, pid_t *out);
 
+/*
+ * Kills each process whose environment was begun with this variable and value, until there is none.
+ * Processes of other accounts are not looked at, unless this one is root.
+ * Errors: ST_TIMED_OUT  some are left: they wait in the kernel, or are made faster than killed
+ */
+MUST_CHECK enum status proc_kill_all_with(const char *variable);
+
 double proc_load1(void);
 uint64_t proc_memory_total(void);
 uint64_t proc_memory_available(void);
