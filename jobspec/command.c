@@ -218,6 +218,63 @@ static bool read_patterns(struct reader *reader, const struct field *field,
     return good;
 }
 
+/* ---- modules ---- */
+
+static bool is_module(const char *name)
+{
+    bool good = name[0] != '\0' && name[0] != '.' && !isdigit((unsigned char)name[0]);
+    for (const char *c = name; *c != '\0'; c++)
+        good = good && (isalnum((unsigned char)*c) || *c == '_' || (*c == '.' && c[1] != '\0'));
+    return good;
+}
+
+/* `preload: [torch]` */
+static bool read_modules(struct reader *reader, const struct field *field,
+                         const struct tree_node *node)
+{
+    char *texts = (char *)&reader->job + field->offset;
+    size_t used = 0;
+    bool good = true;
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
+        if (item->kind != TREE_SCALAR || !is_module(item->text)) {
+            jobspec_report_add(&reader->report, item->place, "write it as in [torch]",
+                               "%s holds names of Python's modules", field->path);
+            good = false;
+        } else if (!texts_append(texts, field->size, &used, item->text)) {
+            jobspec_report_add(&reader->report, item->place, "remove some",
+                               "the names of %s are longer than %zu bytes", field->path,
+                               field->size - 1);
+            return false;
+        }
+    }
+    return good;
+}
+
+/* True if the interpreter can do what the arguments say: python FILE, or python -m MODULE. */
+static bool can_preload(const struct jobspec_command *command)
+{
+    const char *program = texts_next(command->run, NULL);
+    const char *script = texts_next(command->run, program);
+    const char *slash = strrchr(program, '/');
+    const char *name = slash != NULL ? slash + 1 : program;
+    if (command->shell || script == NULL || strncmp(name, "python", 6) != 0)
+        return false;
+    return script[0] != '-' ||
+           (strcmp(script, "-m") == 0 && texts_next(command->run, script) != NULL);
+}
+
+void reader_check_preload(struct reader *reader)
+{
+    const struct jobspec_command *command = &reader->job.command;
+    if (reader_has(reader, "command.preload") && reader_has(reader, "command.run") &&
+        command->preload[0] != '\0' && !can_preload(command)) {
+        reader_mistake(reader, "command.preload",
+                       "write run as in [python3, train.py] or [python3, -m, train], or remove "
+                       "this key",
+                       "command.preload is for a program that Python runs");
+    }
+}
+
 /* ---- exit codes ---- */
 
 /* `on_exit_codes: [1, 75]`, kept in ascending order, each once. */
@@ -273,5 +330,7 @@ bool reader_texts(struct reader *reader, const struct field *field, const struct
         return read_names(reader, field, node);
     if (field->kind == FIELD_PATTERNS)
         return read_patterns(reader, field, node);
+    if (field->kind == FIELD_MODULES)
+        return read_modules(reader, field, node);
     return read_codes(reader, field, node);
 }

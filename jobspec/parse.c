@@ -34,7 +34,8 @@ static bool is_list(const struct field *field, const struct tree_node *node)
 static bool is_texts(const struct field *field)
 {
     return field->kind == FIELD_RUN || field->kind == FIELD_NAMES ||
-           field->kind == FIELD_PATTERNS || field->kind == FIELD_CODES;
+           field->kind == FIELD_PATTERNS || field->kind == FIELD_MODULES ||
+           field->kind == FIELD_CODES;
 }
 
 static void read_field(struct reader *reader, const struct field *field, size_t index,

@@ -84,7 +84,9 @@ bool reader_list(struct reader *reader, const struct field *field, const struct 
 
 /* ---- command.c ---- */
 
-/* Reads a field of a command: FIELD_RUN, FIELD_NAMES, FIELD_PATTERNS, FIELD_CODES. False: mistakes
+/* Reports preload of a program that Python doesn't run as the interpreter could. */
+void reader_check_preload(struct reader *reader);
+/* Reads a field of a command: FIELD_RUN, FIELD_NAMES, FIELD_PATTERNS, FIELD_MODULES, FIELD_CODES. False: mistakes
  * were reported. */
 bool reader_texts(struct reader *reader, const struct field *field, const struct tree_node *node);
 

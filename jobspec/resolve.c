@@ -477,4 +477,5 @@ void reader_resolve_command(struct reader *reader)
         job->workers.count = 1;
     if (reader_is_good(reader, "workers.min"))
         resolve_min(reader);
+    reader_check_preload(reader);
 }

@@ -204,6 +204,7 @@ static const struct field fields[] = {
       .example = "run: [python3, train.py]" },
     { "command.workdir", FIELD_PATH, 0, AT(command.workdir), .fallback = "." },
     { "command.env", FIELD_NAMES, 0, AT(command.env), .example = "{LR: 0.1}" },
+    { "command.preload", FIELD_MODULES, 0, AT(command.preload), .example = "[torch]" },
     { "command.folder", FIELD_PATH, 0, AT(command.folder) },
     { "command.processes", FIELD_INT, 0, AT(command.processes), 1, 64, .fallback = "1" },
     { "command.progress", FIELD_PATTERN, 0, AT(command.progress) },

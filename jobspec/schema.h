@@ -37,6 +37,7 @@ enum field_kind {
     FIELD_NAMES, /* texts: any names, with values */
     FIELD_PATTERN,  /* char[JOBSPEC_PATTERN_BYTES]: a pattern with a group */
     FIELD_PATTERNS, /* texts: a list of patterns */
+    FIELD_MODULES,  /* texts: a list of modules of Python */
     FIELD_CODES,    /* uint32_t[JOBSPEC_CODES_MAX]: a list of exit codes */
 };
 

@@ -317,6 +317,7 @@ static enum status read_kind(const struct field *field, const char *text, const 
     case FIELD_RUN:
     case FIELD_NAMES:
     case FIELD_PATTERNS:
+    case FIELD_MODULES:
     case FIELD_CODES:
         break;
     }
@@ -348,6 +349,7 @@ bool value_is_set(const struct field *field, const struct jobspec *job)
     case FIELD_NAMES:
     case FIELD_PATTERN:
     case FIELD_PATTERNS:
+    case FIELD_MODULES:
         return *(const char *)at != '\0';
     case FIELD_WORD:
         return *(const unsigned *)at != 0;
@@ -542,6 +544,7 @@ enum status value_print(const struct field *field, const struct jobspec *job, st
     case FIELD_RUN:
     case FIELD_NAMES:
     case FIELD_PATTERNS:
+    case FIELD_MODULES:
     case FIELD_CODES:
         return print_texts(field, job, out);
     }
