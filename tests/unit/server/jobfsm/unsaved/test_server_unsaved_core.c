@@ -57,7 +57,7 @@ static void it_may_have_fewer_workers_and_as_many_again(void **state)
     struct coord_job *job = submit(w);
     assert_int_equal(set(w, job, 4, &reason), ST_REFUSED);
     assert_string_equal(reason.text,
-                        "a job that runs a command has 3 workers at most, as it was submitted");
+                        "4 workers are more than the workers.count that it began with: 3");
     assert_int_equal(set(w, job, 1, &reason), ST_OK);
     assert_int_equal(job->m.config.ranks, 1);
     assert_int_equal(set(w, job, 3, &reason), ST_OK);
