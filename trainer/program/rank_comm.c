@@ -19,6 +19,8 @@ void rank_abort_communication(void *arg, const char *reason)
         if (r->comms[i].comm != NULL)
             r->comms[i].table->abort(r->comms[i].comm);
     }
+    if (r->command != NULL)
+        command_stop(r->command, COMMAND_PARKS);
     (void)pthread_mutex_unlock(&r->comm_mutex);
 }
 

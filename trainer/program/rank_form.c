@@ -16,14 +16,21 @@
 
 #define JOIN_MS    INT64_C(300000) /* every rank of the generation must have come */
 #define ERRORS_MAX ((size_t)64 * 1024)
+/* To kill what a program left behind, and to say so. */
+#define COMMAND_LEAVE_MS INT64_C(15000)
 
 /* Ends the process, on the link's thread. It doesn't unwind: its further work is worthless, and
- * another thread may be anywhere. */
+ * another thread may be anywhere. A program is ended by the main thread, which then leaves. */
 static void leave_at_once(void *arg, const char *reason)
 {
-    const struct rank *r = arg;
+    struct rank *r = arg;
     LOG_INFO(r->log, "leaving: %s", reason);
-    _exit(RANK_OVER);
+    (void)pthread_mutex_lock(&r->comm_mutex);
+    struct command *command = r->command;
+    (void)pthread_mutex_unlock(&r->comm_mutex);
+    if (command == NULL)
+        _exit(RANK_OVER);
+    command_stop(command, COMMAND_LEAVES);
 }
 
 enum status rank_join(struct rank *r)
@@ -32,6 +39,8 @@ enum status rank_join(struct rank *r)
     const struct trainer_link_options link = { o->coordinator, rank_token(r), o->tls_ca };
     (void)pthread_mutex_lock(&r->comm_mutex);
     r->aborted = false;
+    if (r->command != NULL)
+        command_go_on(r->command);
     (void)pthread_mutex_unlock(&r->comm_mutex);
     enum status st = trainer_link_new(&link, &r->link);
     if (st != ST_OK)
@@ -75,9 +84,15 @@ enum status rank_join(struct rank *r)
     return st;
 }
 
-/* Parses the job again if its text has changed. It may differ where a running job's may; settings
- * that the worker was built with are not read again. */
-static enum status parse_job(struct rank *r)
+/* Returns how long the process may take to leave. A program has its own grace; that its worker
+ * ends without waiting for it is the last way out. */
+static int64_t grace_of(const struct jobspec *job)
+{
+    return jobspec_is_command(job) ? job->command.grace_ms + COMMAND_LEAVE_MS
+                                   : job->checkpoint.grace_ms;
+}
+
+enum status rank_parse_job(struct rank *r)
 {
     const char *text = r->assignment.job_file;
     if (r->job_text != NULL && strcmp(r->job_text, text) == 0)
@@ -96,7 +111,7 @@ static enum status parse_job(struct rank *r)
         free(r->job_text);
         r->job_text = copy;
         copy = NULL;
-        signals_set_grace(r->signals, r->job->checkpoint.grace_ms);
+        signals_set_grace(r->signals, grace_of(r->job));
         return ST_OK;
     }
     char *line_end = errors.size > 0 ? strchr(errors.data, '\n') : NULL;
@@ -166,9 +181,7 @@ static enum status restage(struct rank *r)
 enum status rank_form(struct rank *r)
 {
     fault_point("trainer.forming");
-    enum status st = parse_job(r);
-    if (st != ST_OK)
-        return st;
+    enum status st = ST_OK;
     note_stages(r);
     if (r->worker != NULL)
         r->worker->options.data_known = r->assignment.data_known;

@@ -3,6 +3,7 @@
  *
  *     rank_run.c       the generations of a process: run, park, go on
  *     rank_comm.c      communicators, which an order to park aborts
+ *     rank_command.c   the job's own program, where it has one instead of a model
  *     rank_form.c      from hello to Ready, for one that is new and for one that goes on
  *     rank_state.c     the state: from other workers, from copies, a checkpoint or the seed
  *     rank_peak.c      the most that it could compute
@@ -22,6 +23,7 @@
 #include "common/reason.h"
 #include "jobspec/jobspec.h"
 #include "session/session.h"
+#include "trainer/command/command.h"
 #include "trainer/loop/loop.h"
 #include "trainer/peak/peak_cache.h"
 #include "trainer/program/link.h"
@@ -109,6 +111,7 @@ struct rank {
 
     pthread_mutex_t comm_mutex;
     struct rank_comm comms[RANK_COMMS]; /* under comm_mutex */
+    struct command *command;            /* likewise; NULL: the job has a model */
     bool aborted;                       /* likewise: Park came */
 };
 
@@ -145,9 +148,18 @@ void rank_close_host_comm(struct rank *r, enum status st);
 /* Function `park` of the session's options. Thread: the link's. */
 void rank_abort_communication(void *arg, const char *reason);
 
+/* ---- rank_command.c ---- */
+
+/* Runs the job's own program in this generation, as rank_run.c does with a model. The session has
+ * the report of a failure when it returns. */
+MUST_CHECK enum status rank_run_command(struct rank *r, int *out_code);
+
 /* ---- rank_form.c ---- */
 
 MUST_CHECK enum status rank_join(struct rank *r);
+/* Parses the job again if its text has changed. It may differ where a running job's may; settings
+ * that the worker was built with are not read again. */
+MUST_CHECK enum status rank_parse_job(struct rank *r);
 MUST_CHECK enum status rank_form(struct rank *r);
 MUST_CHECK enum status rank_get_ready(struct rank *r);
 /* Like rank_get_ready, for a spare; after rank_form. */

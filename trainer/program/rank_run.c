@@ -135,6 +135,10 @@ static enum status run_generation(struct rank *r, int *out_code)
 {
     enum status st = rank_join(r);
     if (st == ST_OK)
+        st = rank_parse_job(r);
+    if (st == ST_OK && jobspec_is_command(r->job))
+        return rank_run_command(r, out_code);
+    if (st == ST_OK)
         st = rank_form(r);
     if (st == ST_OK && r->assignment.spare) {
         *out_code = RANK_OVER; /* from here on as one that parks */
@@ -321,6 +325,7 @@ static void release_rank(struct rank *r, int code)
         session_retired_join(r->seats[i].retired);
     trainer_link_free(r->link);
     worker_close(r->worker);
+    command_free(r->command);
     ckpt_store_free(r->store);
     buf_release(&r->pins);
     free(r->copy_peers);

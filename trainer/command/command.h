@@ -1,0 +1,83 @@
+/*
+ * A rank that runs the job's own program instead of a model: `command` of the job file
+ * (docs/command.md).
+ *
+ *     meet    the workers of the generation find out where each stands (launch.h)
+ *     start   `processes` copies of the program (process.h)
+ *     watch   what they write, whether they live, whether they get on (output.h, hang.h)
+ *     end     by themselves, or SIGTERM, grace, SIGKILL for them and all that came of them
+ *
+ * The program's state is its own: each generation starts it anew, and what it goes on from is what
+ * it saved itself. The worker's process outlives generations, so it keeps nothing and costs little.
+ *
+ * It has failed if a process ended with a code that isn't 0, or by a signal, or hangs. Success is
+ * code 0 of each process, unless somebody asked it to go: then it is to be resumed, whatever its
+ * code says.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cairn/v1/common.pb-c.h"
+#include "common/log.h"
+#include "common/reason.h"
+#include "common/status.h"
+#include "jobspec/jobspec.h"
+#include "session/session.h"
+
+#define COMMAND_PROCESSES_MAX 64
+/* The program's time after SIGTERM once its generation has failed elsewhere: enough to close a
+ * file, and less than parking may take (FSM_PARK_MS). */
+#define COMMAND_PARK_GRACE_MS 2000
+
+/* Lives as long as the worker's process. */
+struct command;
+
+MUST_CHECK enum status command_new(struct command **out);
+/* NULL is fine. No program of it runs. */
+void command_free(struct command *command);
+
+enum command_stop {
+    COMMAND_GOES_ON,
+    COMMAND_PARKS, /* the generation is over, the process goes on in the next one */
+    COMMAND_LEAVES /* the process is to end */
+};
+/* Makes command_run end the program and return. A stronger one wins. Thread: any */
+void command_stop(struct command *command, enum command_stop how);
+/* Forgets COMMAND_PARKS, which was for the generation before; another one is about to be joined. */
+void command_go_on(struct command *command);
+
+/* How the program failed. */
+struct command_failure {
+    Cairn__V1__FaultKind kind;
+    bool outside; /* a signal that nobody here sent */
+    bool of_node; /* another node may have what lacks here */
+    bool late;    /* others may know more: it seems to follow from a failure of theirs */
+    struct reason why;
+};
+
+/* All pointers are borrowed for the call. */
+struct command_options {
+    const struct jobspec *job; /* has a command */
+    struct session *session;   /* joined */
+    const struct session_assignment *assignment;
+    const struct log *log;
+    int log_fd;         /* gets the program's output */
+    const char *gpu;    /* CUDA_VISIBLE_DEVICES of this worker; "": none */
+    const char *worker; /* what its processes are known by: PATHS_WORKER_ENV */
+    /* Called by command_run once the program has failed, before what is left of it is ended. */
+    void (*failed)(void *arg, const struct command_failure *failure);
+    void *failed_arg;
+};
+
+enum command_end {
+    COMMAND_DONE,    /* all processes ended with 0, unasked */
+    COMMAND_STOPPED, /* as command_stop said */
+    COMMAND_FAILED,  /* `failed` was called */
+};
+
+/* Runs the program once, in a new generation. out_step: the highest that it showed. Nothing of it
+ * lives any more when this returns, but for processes that wait in the kernel, which are logged. */
+MUST_CHECK enum command_end command_run(struct command *command,
+                                        const struct command_options *options, uint64_t *out_step);
