@@ -1,0 +1,101 @@
+"""Programs of PyTorch, as their users wrote them, under a job file of six lines: by torchrun's conventions, with Lightning, Accelerate
+and Transformers. PyTorch is installed by a full run (CAIRN_PEER); without it these are skipped."""
+import os
+import re
+import signal
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from home import ROOT, Home, until
+
+SAMPLE = 2
+PEER = os.environ.get("CAIRN_PEER")
+SCRIPTS = ROOT / "tests/torch"
+pytestmark = pytest.mark.skipif(not PEER, reason="PyTorch is installed by a full run")
+
+
+def text(run, more=""):
+    return f"""\
+name: {run.split(".")[0]}
+command:
+  run: [{PEER}/bin/python, {SCRIPTS}/{run}]
+  progress: 'step (\\d+)'{more}
+workers: {{count: 2}}
+"""
+
+
+def logs(home, job):
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(home.home.glob(f"jobs/{job}/*/*.log")))
+
+
+def said(home, job, word):
+    return sorted(set(re.findall(rf"^{word} (\S+)$", logs(home, job), re.M)))
+
+
+def torchrun(folder, *run):
+    """The digest that the script prints under torchrun itself."""
+    done = subprocess.run([f"{PEER}/bin/python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *run], cwd=folder,
+                          capture_output=True, text=True, check=True, timeout=600)
+    return re.search(r"^digest (\S+)$", done.stdout, re.M).group(1)
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    return torchrun(tmp_path_factory.mktemp("torchrun"), str(SCRIPTS / "ddp.py"), "60")
+
+
+def program_of(home, rank):
+    """The process of that rank: of the program, not what it or the worker started besides."""
+    for pid, name in home.pids().items():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            parent = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        if name.startswith("python") and f"RANK={rank}".encode() in environment and parent in home.pids("cairn-trainer"):
+            return pid
+    return None
+
+
+def kill_at(home, job, step, rank):
+    """Kills that rank's process once the job is at a step; returns the seconds to the next step that is new."""
+    until(lambda: home.show(job)["step"] >= step, 120, f"step {step}")
+    at = home.show(job)["step"]
+    os.kill(program_of(home, rank), signal.SIGKILL)
+    begin = time.monotonic()
+    until(lambda: home.show(job)["step"] > at or home.show(job)["state"] == "SUCCEEDED", 120, "a step that is new")
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize("more", ("", "\n  preload: [torch]"))
+def test_a_script_for_torchrun_computes_what_it_computes_there(more, quiet):
+    with Home() as home:
+        job = home.submit(text("ddp.py, '60'", more))
+        home.wait_state(job, "SUCCEEDED", seconds=200)
+        assert said(home, job, "digest") == [quiet]
+
+
+@pytest.mark.parametrize("more", ("", "\n  preload: [torch]"))
+def test_and_so_it_does_after_kills(more, quiet):
+    """Two ranks: buckets are settled the same way in each start, so the bits are the same (pytorch #… more ranks: docs/command.md)."""
+    with Home() as home:
+        job = home.submit(text("ddp.py, '60'", more))
+        took = [kill_at(home, job, step, rank) for step, rank in ((15, 1), (35, 0))]
+        home.wait_state(job, "SUCCEEDED", seconds=300)
+        assert home.show(job)["restarts"] == 2
+        assert said(home, job, "digest") == [quiet]
+        print("to the next new step:", statistics.median(took))
+
+
+@pytest.mark.parametrize("script", ("lightning_example.py", "accelerate_example.py", "transformers_example.py"))
+def test_frameworks_start_unchanged_and_come_back(script):
+    with Home() as home:
+        job = home.submit(text(script))
+        kill_at(home, job, 12, 1)
+        home.wait_state(job, "SUCCEEDED", seconds=300)
+        assert said(home, job, "done") == ["2"]
+        assert home.show(job)["restarts"] == 1
