@@ -142,6 +142,7 @@ void sim_fail(struct sim *sim, const char *format, ...)
                   (unsigned long long)sim->options.seed,
                   sim->options.calm    ? " --calm"
                   : sim->options.queue ? " --queue"
+                  : sim->options.plain ? " --plain"
                                        : "");
     va_end(args);
     exit(1);
@@ -343,6 +344,7 @@ static void build_world(struct sim *sim)
     sim_lanes_begin(sim);
     sim_audit_begin(sim);
     sim_stages_begin(sim);
+    sim_plain_begin(sim);
     sim_coordinator_start(sim);
     sim_at(sim, 3000, chaos, NULL, 0);
 }
@@ -488,8 +490,9 @@ static uint64_t number(const char *text)
     unsigned long long value = strtoull(text, &end, 10);
     if (end == text || *end != '\0') {
         (void)fprintf(
-            stderr, "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--calm|--once|--queue] "
-                    "[--verbose]\n");
+            stderr,
+            "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--calm|--once|--queue|--plain] "
+            "[--verbose]\n");
         exit(2);
     }
     return value;
@@ -509,6 +512,8 @@ int main(int argc, char **argv)
             options.calm = true;
         else if (strcmp(argv[i], "--queue") == 0)
             options.queue = true;
+        else if (strcmp(argv[i], "--plain") == 0)
+            options.plain = true;
         else if (strcmp(argv[i], "--once") == 0)
             options.once = true;
         else if (strcmp(argv[i], "--seed") == 0 && more)

@@ -12,6 +12,7 @@
  *   store        a model of folders, files and manifests, with full disks, damage, late answers
  *   memory       copies of states on the machines' tmpfs, some of them damaged
  *   wrong        workers that compute something else than others would, in some worlds
+ *   plain        in some worlds jobs of which nothing is saved (worker/sim_plain.c)
  *   queues       in some worlds more jobs than slots, and nodes that never come back
  *   users        ask for things, in half of the worlds, whose jobs have spares, for other
  *                numbers of workers, too; they see that the promises made to them are kept
@@ -60,6 +61,7 @@ struct sim_options {
     bool calm;        /* only failures that must not cost a generation */
     bool once;        /* one lane is computed wrongly, once, wherever something may be wrong */
     bool queue;       /* every world is crowded (sim_queue.c) */
+    bool plain;       /* worlds have jobs of which nothing is saved */
     bool verbose;
 };
 
@@ -126,7 +128,15 @@ struct sim_job {
     bool began_tainted;
     bool waited;        /* QUEUED, when it was looked at last */
     int64_t gone_since; /* it is to go on with other workers since then; 0: it isn't */
-    bool laundered;     /* something is wrong in its state, and nobody can find that out any more */
+    bool plain;         /* nothing is saved of it: its workers run a program, for run_ms */
+    bool says_steps;    /* which says steps */
+    int64_t run_ms;
+    uint32_t budget; /* failures in a row */
+    bool pauses;     /* it was asked to, in generation pause_in ... */
+    uint32_t pause_in;
+    uint64_t pause_by; /* ... and after so many crashes of the coordinator */
+    bool succeeded;
+    bool laundered; /* something is wrong in its state, and nobody can find that out any more */
 };
 
 /* What a node, or a worker on it, computes wrongly (worker/sim_audit.c). */
@@ -383,6 +393,27 @@ void sim_spare_check_plan(struct sim *sim, struct coord *coord, uint32_t job,
                           const Cairn__V1__Plan *plan);
 /* Until it waits for a seat; false: it does, or is none. */
 bool sim_spare_run(struct sim *sim, struct sim_trainer *trainer);
+
+/* ---- worker/sim_plain.c ---- */
+/* Which jobs of this world are plain; after all else is known of them. */
+void sim_plain_begin(struct sim *sim);
+/* fewer: what its file says of other numbers of workers. */
+void sim_plain_print(const struct sim_job *job, uint32_t index, const char *fewer, char *out,
+                     size_t capacity);
+#define SIM_PLAIN_PINS "{\"cpu\":1}"
+/* A worker of such a job, in a tick, from its plan on; false: it is none, or has no plan. */
+bool sim_plain_run(struct sim *sim, struct sim_trainer *trainer);
+/* How long a program takes that is told to end. */
+int64_t sim_plain_end_ms(struct sim *sim);
+/* The worker is told that its generation is over; false: it runs no program, and may go at once. */
+bool sim_plain_over(struct sim *sim, struct sim_trainer *trainer);
+void sim_plain_check_task(struct sim *sim, const char *job); /* the store is asked */
+/* An agent is told to end that one: not while it leaves by itself. */
+void sim_plain_check_end(struct sim *sim, struct coord *coord, const Cairn__V1__TrainerRef *ref);
+/* A user asks it to pause: what it is before that. */
+void sim_plain_asked(struct sim *sim, uint32_t job, const struct fsm *m);
+/* After each event: nothing is saved, a pause holds, and a success is one. */
+void sim_plain_look(struct sim *sim, uint32_t job, const struct coord_job *of);
 
 /* ---- worker/sim_lanes.c ---- */
 struct session_fsm;

@@ -335,8 +335,10 @@ static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START && !note_start(sim, order->start))
         sim_netpaths_check_start(sim, sim->coordinator->coord, order->start->ref->job,
                                  order->start->ref->generation);
-    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END)
+    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END) {
         sim_parked_check_end(sim, sim->coordinator->coord, order->end->ref);
+        sim_plain_check_end(sim, sim->coordinator->coord, order->end->ref);
+    }
     cairn__v1__agent_order__free_unpacked(order, NULL);
 }
 

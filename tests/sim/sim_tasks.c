@@ -110,6 +110,7 @@ static void begins_to_hang(struct sim *sim, void *arg, uint64_t number)
 void sim_task_submit(void *self, struct store_task *task)
 {
     struct sim *sim = self;
+    sim_plain_check_task(sim, task->job);
     if (!sim_may_leave(sim)) {
         store_task_free(task);
         return;

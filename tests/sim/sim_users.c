@@ -24,6 +24,8 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
         (void)snprintf(every, sizeof(every), "%llu steps", (unsigned long long)job->every);
     if (sim->resizes)
         (void)snprintf(fewer, sizeof(fewer), ", min: %u, spares: %u", job->min, job->spares);
+    if (sim->resizes && job->plain)
+        (void)snprintf(fewer, sizeof(fewer), ", min: %u", job->min);
     if (job->audit_every > 0)
         (void)snprintf(audits, sizeof(audits), "%llu steps", (unsigned long long)job->audit_every);
     sim_stages_print(job, parallel, sizeof(parallel));
@@ -41,6 +43,8 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
                    job->by_speed ? ", shares: auto" : "", parallel, every,
                    job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY, audits,
                    (unsigned long long)job->checksum_every);
+    if (job->plain)
+        sim_plain_print(job, index, fewer, text, sizeof(text));
     static struct jobspec spec;
     struct buf errors;
     buf_init(&errors, 65536);
@@ -88,7 +92,10 @@ static void ask(struct sim *sim, uint32_t index, enum fsm_event_kind kind)
      * that was lost since (77077348). */
     const bool trains = (job->m.state == FSM_RUNNING || job->m.state == FSM_SAVING) &&
                         !fsm_ends(&job->m) && is_heard(&job->m);
-    uint64_t step = trains && !known->stopped ? fsm_step_now(&job->m) : 0;
+    uint64_t step = trains && !known->stopped && !known->plain ? fsm_step_now(&job->m) : 0;
+    if (kind == FSM_EV_PAUSE)
+        sim_plain_asked(sim, index, &job->m);
+    known->pauses = known->pauses && kind != FSM_EV_RESUME;
     enum status st = coord_ask(sim->coordinator->coord, job, kind, NULL);
     if (st == ST_OK)
         sim_say(sim, "%s is asked: %d", sim->jobs[index].id, (int)kind);
@@ -215,6 +222,8 @@ static void check_time(struct sim *sim, struct sim_job *known, const struct fsm 
     bool undisturbed = !sim->chaos && m->state == FSM_RUNNING && !fsm_ends(m) &&
                        m->intent == FSM_INTENT_NONE && sim->now >= sim->coordinator->frozen_until &&
                        sim->now >= sim->coordinator->unplugged_until;
+    if (known->plain)
+        return;
     uint32_t well, hang = savers_hang(sim, known, &well);
     if (!undisturbed)
         known->hangs_since = 0;
@@ -274,6 +283,7 @@ static void check_job(struct sim *sim, uint32_t index, struct coord_job *job)
     sim_spare_look(sim, index, job);
     sim_lanes_look(sim, index, job);
     sim_audit_look(sim, index, job);
+    sim_plain_look(sim, index, job);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
@@ -370,12 +380,13 @@ void sim_coordinator_end(struct sim *sim)
         struct coord_job *job = job_of(sim, i);
         const struct fsm *m = &job->m;
         const bool wrong = sim->wrong != SIM_WRONG_NOTHING && m->cause.kind == FSM_FAULT_WRONG;
-        bool worn_out =
-            m->state == FSM_FAILED && (m->budget.own >= 10 || m->budget.used >= 3 || wrong ||
-                                       known->user_error || strstr(m->reason, SIM_FLAW) != NULL);
+        const bool often = known->plain ? m->budget.own >= known->budget
+                                        : m->budget.own >= 10 || m->budget.used >= 3;
+        bool worn_out = m->state == FSM_FAILED && (often || wrong || known->user_error ||
+                                                   strstr(m->reason, SIM_FLAW) != NULL);
         bool as_asked = (m->state == FSM_KILLED && known->killed) ||
                         (m->state == FSM_STOPPED && known->stopped);
-        if (m->state == FSM_SUCCEEDED)
+        if (m->state == FSM_SUCCEEDED && !known->plain)
             sim_audit_end(sim, i, m);
         if (m->state != FSM_SUCCEEDED && !worn_out && !as_asked)
             sim_fail(sim, "%s ends %s: %s", known->id, fsm_state_name(m->state), m->reason);

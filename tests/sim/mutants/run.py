@@ -3,11 +3,11 @@
 
     run.py ROOT BUILD [--seeds N] [--sample] [NAME ...]
 
-Every patch beside this file is one bug that the code had once, or nearly had; its first lines say which. It is
-applied to a copy of the sources, `cairn-sim` is built from them, and its seeds are run from 1 on. Exit status 1 if
-a patch no longer applies, doesn't build, or isn't found within N seeds (2000). The untouched copy is run first: it
-must pass the seeds that the bugs were found by. `--sample` takes one patch, chosen by the commit, but all of them
-where CAIRN_TEST_FULL is set.
+Every patch beside this file is one bug that the code had once, or nearly had; its first lines say which, and in which
+worlds, if they begin with "With --plain: ". It is applied to a copy of the sources, `cairn-sim` is built from them, and
+its seeds are run from 1 on. Exit status 1 if a patch no longer applies, doesn't build, or isn't found within N seeds
+(2000). The untouched copy is run first: it must pass the seeds that the bugs were found by. `--sample` takes one patch,
+chosen by the commit, but all of them where CAIRN_TEST_FULL is set.
 """
 import argparse
 import os
@@ -46,12 +46,12 @@ def build(tree):
     return out / "tests" / "cairn-sim"
 
 
-def failing_seed(sim, seeds):
-    """The first seed that the simulator fails, with what it printed of it."""
+def failing_seed(sim, worlds, seeds):
+    """The first seed that the simulator fails in such worlds, with what it printed of it."""
     for first in range(1, seeds + 1, BATCH):
         count = min(BATCH, seeds + 1 - first)
-        done = subprocess.run([str(sim), "--seed", str(first), "--count", str(count)], capture_output=True, text=True,
-                              timeout=LIMIT_S)
+        done = subprocess.run([str(sim), *worlds, "--seed", str(first), "--count", str(count)], capture_output=True,
+                              text=True, timeout=LIMIT_S)
         told = re.search(r"^seed (\d+), at .*", done.stderr, re.M)
         if done.returncode != 0 and not told:
             sys.exit(f"seeds {first} to {first + count - 1}: ended by {done.returncode}, without naming a seed\n"
@@ -102,16 +102,17 @@ def main():
     missed = 0
     for path in chosen(args):
         title = re.sub(r"\s+", " ", path.read_text().split("\n---", 1)[0]).strip()
+        worlds = re.findall(r"^With (--\w+): ", title)
         patch(tree, path)
         try:
-            seed, said = failing_seed(build(tree), args.seeds)
+            seed, said = failing_seed(build(tree), worlds, args.seeds)
         finally:
             patch(tree, path, "-R")
         if seed is None:
             print(f"{path.stem}: NOT FOUND within {args.seeds} seeds ({title})")
             missed += 1
             continue
-        healthy = subprocess.run([str(sound), "--seed", str(seed), "--count", "1"], capture_output=True, text=True)
+        healthy = subprocess.run([str(sound), *worlds, "--seed", str(seed), "--count", "1"], capture_output=True, text=True)
         if healthy.returncode != 0:
             sys.exit(f"{path.stem}: seed {seed} fails without it, too\n{healthy.stdout}{healthy.stderr}")
         print(f"{path.stem}: seed {seed}: {said}", flush=True)

@@ -39,6 +39,8 @@ static void build(struct sim *sim, struct sim_trainer *t)
         return;
     }
     sim_trainer_pins(sim, t, pins);
+    if (job->plain)
+        (void)snprintf(pins, sizeof(pins), "%s", SIM_PLAIN_PINS);
     const struct session_ready ready = {
         .total_steps = job->total, .steps_per_epoch = 10, .save_every = job->every, .pins = pins
     };
@@ -193,7 +195,8 @@ void sim_spare_check_plan(struct sim *sim, struct coord *fsm, uint32_t job,
     for (size_t i = 0; i < plan->n_shares; i++)
         lanes += plan->shares[i];
     const size_t stages = plan->n_stages > 0 ? plan->n_stages : 1;
-    if (plan->n_shares != plan->size || lanes != sim->lanes * stages || plan->rank >= plan->size)
+    const bool well = known->plain || lanes == sim->lanes * stages;
+    if (plan->n_shares != plan->size || !well || plan->rank >= plan->size)
         sim_fail(sim, "%s: a plan for rank %u of %u has %zu shares with %u lanes", plan->job,
                  plan->rank, plan->size, plan->n_shares, lanes);
     const uint32_t cut = plan->size < known->stages ? plan->size : known->stages;
@@ -298,7 +301,8 @@ static void check_size(struct sim *sim, struct sim_job *known, const struct fsm 
 {
     const bool steady = !sim->chaos && is_steady(sim, m) && m->size != m->config.ranks &&
                         sim->now > sim->clear_since + 1000 &&
-                        m->step_max > m->replay_until; /* spares start after a step */
+                        (known->plain || m->step_max > m->replay_until); /* spares start after
+                                                                          * a step */
     const bool more = m->size < m->config.ranks;
     if (!steady || (more && (sim->cuts > 0 || m->exclusions.count > 0 || m->spares.retry_at != 0 ||
                              others_wait(sim) || !slot_is_free(sim))))

@@ -110,7 +110,7 @@ static void wake(struct sim *sim, void *arg, uint64_t number)
 void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
 {
     t->view.disturbed_at = INT64_MAX;
-    if (sim_chance(sim, 400)) {
+    if (!sim->jobs[t->view.start.job].plain && sim_chance(sim, 400)) {
         sim_hang_stall(sim, &t->view);
         return;
     }
@@ -138,7 +138,7 @@ static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t siz
     Cairn__V1__TrainerOrder *order = cairn__v1__trainer_order__unpack(NULL, size, data);
     CHECK(order != NULL);
     session_fsm_order(&t->fsm, order, sim->now);
-    if (t->fsm.over && t->view.exit == SIM_RUNS)
+    if (t->fsm.over && t->view.exit == SIM_RUNS && t->stage != ENDING && !sim_plain_over(sim, t))
         sim_trainer_leave(sim, t, SIM_EXIT, 4);
 }
 
@@ -184,6 +184,7 @@ void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultK
     const bool named = strcmp(message, SIM_DAMAGE) == 0 && t->view.start.generation % 2 == 1 &&
                        t->view.rank < t->restored_shards;
     struct session_fault_record record = { .of_node = strcmp(message, SIM_FLAW) == 0,
+                                           .outside = strcmp(message, SIM_OUTSIDE) == 0,
                                            .kind = kind,
                                            .shard = named ? 1 + t->view.rank : 0,
                                            .step = t->view.step };
@@ -221,6 +222,8 @@ static void begin_park(struct sim *sim, struct sim_trainer *t)
         t->view.complete = false;
     t->stage = PARKING;
     t->stage_since = sim->now + (int64_t)sim_below(sim, sim_chance(sim, 30) ? 8000 : 200);
+    if (sim->jobs[t->view.start.job].plain)
+        t->stage_since += sim_plain_end_ms(sim);
     t->view.ready = false;
     t->view.unwinds = true;
     t->saving = -1;
@@ -325,8 +328,13 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
         talk(sim, t);
         return;
     }
-    if (parks(sim, t))
+    if (t->stage != ENDING && parks(sim, t))
         return;
+    if (sim_plain_run(sim, t)) {
+        if (t->view.exit == SIM_RUNS && t->stage != ENDING)
+            talk(sim, t);
+        return;
+    }
     if (t->stage == JOINING)
         join(sim, t);
     else if (t->stage == FORMING)

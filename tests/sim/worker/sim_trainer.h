@@ -10,6 +10,7 @@ enum stage {
     FORMING,
     TRAINING,
     SETTLING,
+    ENDING, /* the program was told to go */
     WAITING_OVER,
     PARKING,
     PARKED,
@@ -33,6 +34,8 @@ struct sim_trainer {
     int64_t all_came_at;      /* to the round that this one waits in; 0: they didn't */
     int64_t peers_at;         /* from when on it comes to the second round; 0: it was there */
     uint32_t restored_shards; /* files of the checkpoint that it restores */
+    int64_t ends_at;          /* of a plain job: its program ends */
+    bool waits;               /* ... and the worker stays, once it has */
     int64_t built_at;         /* BUILDING: a spare is ready then */
     bool begins, compares;    /* its first step is to come; states are compared before it goes on */
     bool goes_on;             /* it brought its state along */
@@ -41,6 +44,7 @@ struct sim_trainer {
 };
 
 /* ---- sim_trainer.c ---- */
+#define SIM_OUTSIDE    "something outside killed the program" /* in a fault's message */
 #define SIM_PINS_BYTES 96
 /* The pins of the trainer's node as it is now. */
 void sim_trainer_pins(struct sim *sim, struct sim_trainer *t, char *out);
