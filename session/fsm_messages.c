@@ -51,6 +51,7 @@ static bool out_fault(const struct session_fsm *fsm, struct session_out *out)
     out->fault.step = fault->step;
     out->fault.of_node = fault->of_node;
     out->fault.outside = fault->outside;
+    out->fault.stays = fault->stays;
     out->fault.shard = fault->shard;
     out->fault.good_step = fault->good_step;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
@@ -499,6 +500,7 @@ enum status session_fsm_last_words(const struct session_fsm *fsm,
         fault.step = fsm->fault.step;
         fault.of_node = fsm->fault.of_node;
         fault.outside = fsm->fault.outside;
+        fault.stays = fsm->fault.stays;
         fault.shard = fsm->fault.shard;
         fault.good_step = fsm->fault.good_step;
         words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;

@@ -202,6 +202,7 @@ struct session_fault_record {
     bool known, said, said_ever;
     bool of_node; /* what failed is this node's, not the job's */
     bool outside; /* the cause is outside the job */
+    bool stays;   /* this process can go on */
     Cairn__V1__FaultKind kind;
     uint32_t shard; /* of a damaged checkpoint: 1 + its file; 0: not known */
     uint64_t good_step;

@@ -346,6 +346,7 @@ struct session_fault {
     Cairn__V1__FaultKind kind;
     bool of_node;       /* the node's fault (its device, its files): another node may do */
     bool outside;       /* a kill by somebody else, or its like: no budget is used */
+    bool stays;         /* it is one of a program that this process runs, which can go on itself */
     uint32_t shard;     /* a damaged checkpoint: 1 + the file of it that is; 0: not known */
     uint64_t good_step; /* of WRONG */
     const char *message;

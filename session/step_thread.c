@@ -336,6 +336,7 @@ void session_fault(struct session *session, const struct session_fault *said)
     const struct session_progress progress = session_progress_of(session);
     struct session_fault_record fault = { .of_node = said->of_node,
                                           .outside = said->outside,
+                                          .stays = said->stays,
                                           .kind = said->kind,
                                           .shard = said->shard,
                                           .good_step = said->good_step,

@@ -38,10 +38,10 @@
 /* ---- whether ---- */
 
 /* True if the rank is to blame by its own report, or by its silence. A rank that others accuse of a
- * broken connection only may be as good as they are. */
+ * broken connection only may be as good as they are, and so is one whose program failed. */
 static bool is_culprit(const struct fsm_fault *fault, uint32_t rank)
 {
-    return fault->rank == rank && fault->kind != FSM_FAULT_COMMUNICATION &&
+    return fault->rank == rank && !fault->stays && fault->kind != FSM_FAULT_COMMUNICATION &&
            fault->kind != FSM_FAULT_NONE;
 }
 

@@ -155,6 +155,7 @@ struct fsm_fault {
     bool waits;     /* the job waits for people (FORMATION: programs of two versions): it backs off,
                      * and no generation counts as one without progress */
     bool of_node;   /* the fault is the node's, as far as one can tell from there */
+    bool stays;     /* the blamed worker is as good as the others: its program failed */
     uint32_t shard; /* DAMAGE: 1 + the file that a rank can't read; 0: not said */
     uint64_t good_step; /* WRONG: the state after it was good */
     char phase[FSM_PHASE_BYTES];

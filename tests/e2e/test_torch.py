@@ -49,15 +49,11 @@ def quiet(tmp_path_factory):
 
 
 def program_of(home, rank):
-    """The process of that rank: of the program, not what it or the worker started besides."""
-    for pid, name in home.pids().items():
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            parent = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if name.startswith("python") and f"RANK={rank}".encode() in environment and parent in home.pids("cairn-trainer"):
-            return pid
+    """The process of that rank: the youngest child of its worker, whose oldest may be the interpreter that forked it."""
+    for pid in home.pids("cairn-trainer"):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if arguments[arguments.index(b"--rank") + 1] == str(rank).encode():
+            return int(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()[-1])
     return None
 
 
@@ -81,7 +77,7 @@ def test_a_script_for_torchrun_computes_what_it_computes_there(more, quiet):
 
 @pytest.mark.parametrize("more", ("", "\n  preload: [torch]"))
 def test_and_so_it_does_after_kills(more, quiet):
-    """Two ranks: buckets are settled the same way in each start, so the bits are the same (pytorch #… more ranks: docs/command.md)."""
+    """Of two ranks all starts add in one order; more ranks need buckets that are settled."""
     with Home() as home:
         job = home.submit(text("ddp.py, '60'", more))
         took = [kill_at(home, job, step, rank) for step, rank in ((15, 1), (35, 0))]

@@ -9,6 +9,7 @@ The process is the worker's child, not this one's.
 It is safe to fork as long as this process has one thread and has not touched a GPU. That is looked at before each fork; if it doesn't
 hold, the worker is told, and starts its processes cold from then on."""
 import array
+import atexit
 import ctypes
 import gc
 import importlib
@@ -17,6 +18,7 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 import time
 
 PR_SET_PDEATHSIG = 1
@@ -55,6 +57,34 @@ def run(argv):
     exec(code, main.__dict__)
 
 
+def code_of(error):
+    """The exit code of SystemExit, as the interpreter has it."""
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def run_to_the_end(argv):
+    """Runs the program and ends this process as the interpreter would, but for taking libraries apart: some complain of objects that
+    were made before the fork, and that would be the last words of a program that failed."""
+    code = 0
+    try:
+        run(argv)
+        threading._shutdown()
+    except SystemExit as error:
+        code = code_of(error)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    try:
+        atexit._run_exitfuncs()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def read_order(data):
     worker, workdir, count, *texts = data.decode(errors="surrogateescape").split("\0")[:-1]
     return int(worker), workdir, texts[:int(count)], dict(text.split("=", 1) for text in texts[int(count):])
@@ -80,7 +110,7 @@ def become(order, said, prctl):
     os.environ.update(environment)
     if "numpy" in sys.modules:  # Python's own generator does so by itself
         sys.modules["numpy"].random.seed()
-    run(argv)
+    run_to_the_end(argv)
 
 
 def fork():

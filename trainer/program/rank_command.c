@@ -56,6 +56,7 @@ static void report(void *arg, const struct command_failure *failure)
         .kind = failure->late ? CAIRN__V1__FAULT_KIND__COMMUNICATION : failure->kind,
         .of_node = failure->of_node,
         .outside = failure->outside,
+        .stays = true,
         .message = failure->why.text,
     };
     LOG_ERROR(r->log, "%s", failure->why.text);

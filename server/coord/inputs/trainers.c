@@ -25,6 +25,7 @@ struct fsm_fault coord_fault(const Cairn__V1__Fault *in)
                              .step = in->step,
                              .of_node = in->of_node,
                              .outside = in->outside,
+                             .stays = in->stays,
                              .shard = in->shard,
                              .good_step = in->good_step };
     if (in->kind <= CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED ||

@@ -285,6 +285,7 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
         const struct session_fault first = { .kind = CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT,
                                              .shard = 8,
                                              .outside = true,
+                                             .stays = true,
                                              .message = "rank 1 is gone",
                                              .ranks = &blamed,
                                              .rank_count = 1 };
@@ -306,6 +307,7 @@ static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **st
         assert_int_equal(words->fault->ranks[0], 1);
         assert_int_equal(words->fault->shard, 8);
         assert_true(words->fault->outside);
+        assert_true(words->fault->stays);
         cairn__v1__last_words__free_unpacked(words, NULL);
         world_free(w);
     }

@@ -53,12 +53,15 @@ static int set_up(void **state)
                "import threading, time\n"
                "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n");
     write_file(f, "program.py",
-               "import os, sys, slow, signal\n"
+               "import atexit, os, sys, slow, signal\n"
                "here = os.getpid(), os.getppid(), os.getpgid(0), slow.LOADED\n"
                "print(*here, os.getcwd(), os.environ['WORD'], 'PYTHONPATH' in os.environ, "
                "sys.argv[1:], __name__, len(os.listdir('/proc/self/fd')), flush=True)\n"
                "os.read(0, 1) == b'' or sys.exit(9)\n"
                "if sys.argv[1] == 'end': sys.exit(7)\n"
+               "if sys.argv[1] == 'raise':\n"
+               "    atexit.register(lambda: print('bye', end=''))\n"
+               "    raise ValueError('no')\n"
                "signal.pause()\n");
     assert_int_equal(processes_adopt_orphans(), ST_OK);
     *state = f;
@@ -132,6 +135,37 @@ static void test_a_process_is_as_one_that_was_started_cold(void **state)
     (void)close(one.said_fd);
 }
 
+/* What the process writes until it ends. */
+static void read_all(const struct process *process, char out[4096])
+{
+    size_t used = 0;
+    struct pollfd fd = { process->said_fd, POLLIN, 0 };
+    ssize_t size = 1;
+    while (size > 0) {
+        assert_int_equal(poll(&fd, 1, 30000), 1);
+        size = read(process->said_fd, out + used, 4095 - used);
+        used += size > 0 ? (size_t)size : 0;
+    }
+    out[used] = '\0';
+}
+
+static void test_an_exception_ends_a_process_as_python_does(void **state)
+{
+    struct fixture *f = *state;
+    struct process process;
+    struct reason why;
+    char text[4096];
+    memcpy(f->job.command.preload, "\1slow\0", 6);
+    assert_int_equal(preload_open(&f->job, f->env, &f->log, &f->preload), ST_OK);
+    assert_int_equal(start(f, "raise", &process, &why), ST_OK);
+    read_all(&process, text);
+    await_end(&process);
+    assert_int_equal(WEXITSTATUS(process.status), 1);
+    assert_non_null(strstr(text, "\nTraceback (most recent call last):\n"));
+    assert_non_null(strstr(text, "\nValueError: no\nbye")); /* what was registered runs */
+    (void)close(process.said_fd);
+}
+
 static void test_an_interpreter_with_threads_does_not_fork(void **state)
 {
     struct fixture *f = *state;
@@ -171,6 +205,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_process_is_as_one_that_was_started_cold, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_an_exception_ends_a_process_as_python_does, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_an_interpreter_with_threads_does_not_fork, set_up,
                                         tear_down),

@@ -384,6 +384,25 @@ static void workers_have_their_grace_to_park(void **state)
     assert_int_equal(fsm_gen(&b->m), FSM_GEN_PARKING_LATE);
 }
 
+static void whose_program_failed_stays_if_it_says_so(void **state)
+{
+    for (int stays = 0; stays < 2; stays++) {
+        struct bench *b = program_run(state);
+        struct fsm_fault fault = { .kind = FSM_FAULT_PROCESS,
+                                   .rank = FSM_ALL_RANKS,
+                                   .stays = stays == 1,
+                                   .message = "the program of rank 1 failed" };
+        struct fsm_event event = {
+            .kind = FSM_EV_FAULT, .generation = b->m.generation, .rank = 1, .fault = &fault
+        };
+        assert_int_equal(bench_apply(b, event), ST_OK);
+        assert_int_equal(fsm_gen(&b->m), FSM_GEN_PARKING);
+        assert_int_equal(b->m.ranks[1].ended, stays == 0);
+        assert_int_equal(b->m.ranks[0].ended, false);
+        assert_int_equal(b->m.cause.rank, 1);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
@@ -411,6 +430,7 @@ int main(void)
         TEST(a_program_that_has_ended_somewhere_is_not_started_anew_for_more_workers),
         TEST(those_that_are_there_go_on_if_they_are_enough),
         TEST(workers_have_their_grace_to_park),
+        TEST(whose_program_failed_stays_if_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
