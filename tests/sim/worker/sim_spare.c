@@ -38,9 +38,11 @@ static void build(struct sim *sim, struct sim_trainer *t)
         sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__USER, SIM_FLAW);
         return;
     }
-    sim_trainer_pins(sim, t, pins);
-    if (job->plain)
+    if (job->plain) {
         (void)snprintf(pins, sizeof(pins), "%s", SIM_PLAIN_PINS);
+    } else {
+        sim_trainer_pins(sim, t, pins);
+    }
     const struct session_ready ready = {
         .total_steps = job->total, .steps_per_epoch = 10, .save_every = job->every, .pins = pins
     };
