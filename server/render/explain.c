@@ -27,7 +27,7 @@ struct explain {
     struct render_history of;
     char name[LIMIT_NAME];
     bool readable; /* its file can be read */
-    bool spare_node, copies;
+    bool spare_node, copies, command;
     uint32_t count; /* of all generations that there were */
     Cairn__V1__ExplainJobReply *out;
     /* Events "saved" in a row are one line: how many, the steps of the first two, the last one. */
@@ -232,6 +232,7 @@ static void write_known(struct explain *page, const struct coord *coord,
     page->readable = !job->unreadable[0];
     if (!page->readable)
         return;
+    page->command = jobspec_is_command(job->spec);
     page->copies = job->spec->checkpoint.memory_every > 0 || job->copies.every > 0;
     page->to = &page->plan;
     checkpoints(page, job);
@@ -302,7 +303,8 @@ static void advice(struct explain *page)
     struct story_advice list[STORY_ADVICE];
     const struct story_facts facts = { .job = page->name,
                                        .spare_node = page->spare_node,
-                                       .copies = page->copies };
+                                       .copies = page->copies,
+                                       .command = page->command };
     const uint32_t count = story_advise(&page->story, &facts, list);
     page->out->advice = calloc(STORY_ADVICE, sizeof(void *));
     if (page->out->advice == NULL)

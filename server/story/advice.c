@@ -91,6 +91,22 @@ static bool advise_on(enum fsm_fault_kind kind, const struct story_loss *loss, c
     return false;
 }
 
+/* Advises on a cause of a program of the user's, where other keys of the job file help. */
+static bool advise_on_command(enum fsm_fault_kind kind, const struct story_loss *loss,
+                              const char *job, struct reason *out)
+{
+    if (kind == FSM_FAULT_HANG) {
+        say_logs(loss, job, "; how long it may get nowhere is its command.hang", out);
+        return true;
+    }
+    if (kind == FSM_FAULT_MEMORY) {
+        reason_set(out, "submit it with fewer command.processes, have the program take less, or "
+                        "put fewer workers on a node");
+        return true;
+    }
+    return false;
+}
+
 static bool advise_on_replay(const struct story *story, bool copies, struct reason *out)
 {
     int64_t total = 0;
@@ -129,14 +145,19 @@ uint32_t story_advise(const struct story *story, const struct story_facts *facts
     for (uint32_t i = 0; i < STORY_FAULTS; i++) {
         const enum fsm_fault_kind kind = (enum fsm_fault_kind)i;
         out[count].about = story_cause(i);
-        if (story->of[i].count > 0 && advise_on(kind, &story->of[i], facts->job, &out[count].text))
+        const struct story_loss *loss = &story->of[i];
+        struct reason *text = &out[count].text;
+        if (loss->count == 0)
+            continue;
+        if ((facts->command && advise_on_command(kind, loss, facts->job, text)) ||
+            advise_on(kind, loss, facts->job, text))
             count++;
     }
     out[count].about = "node";
     if (facts->spare_node && advise_on_nodes(story, &out[count].text))
         count++;
     out[count].about = "replay";
-    if (advise_on_replay(story, facts->copies, &out[count].text))
+    if (!facts->command && advise_on_replay(story, facts->copies, &out[count].text))
         count++;
     return count;
 }

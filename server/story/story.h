@@ -53,6 +53,7 @@ struct story_facts {
     const char *job; /* as commands name it */
     bool spare_node; /* there are nodes beside the one that is blamed */
     bool copies;     /* the job keeps copies in memory */
+    bool command;    /* the job runs a program of the user's */
 };
 struct story_advice {
     const char *about;  /* the cause, "replay", or "node" */

@@ -105,14 +105,28 @@ def test_job_files_from_elsewhere_name_what_is_allowed_only(home):
     assert "job files of everybody" not in home.log_of("cairnd")
 
 
+COMMAND = "name: mine\ncommand: {run: [/bin/true]}\n"
+
+
+def test_people_with_certificates_have_no_commands(home):
+    file = job_file(home, home.dir / "ours", COMMAND)
+    done = home.by("operator-alice", "submit", file)
+    assert done.returncode == 2 and "job.yaml:2:1: this coordinator lets jobs from elsewhere run no command" in done.stderr, \
+        done.stderr
+    assert "--commands" in done.stderr
+
+
 def test_up_passes_paths_and_address_on():
     home = Home(slots=1)
     bad = home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--paths", "data", check=False, timeout=60)
     assert bad.returncode == 2 and "--paths data: folders with their whole path" in bad.stderr, bad.stderr
+    bad = home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--commands", check=False, timeout=60)
+    assert bad.returncode == 2 and "--commands goes with --paths" in bad.stderr, bad.stderr
     for wrong in (("--listen", "0.0.0.0:0", "--advertise", "there"), ("--advertise", "there.example:7000")):
         bad = home.cairn("up", "--slots", "1", *wrong, check=False, timeout=60)
         assert bad.returncode == 2 and "HOST:PORT, with a --listen beyond loopback" in bad.stderr, bad.stderr
-    home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--paths", "/data", "--advertise", "there.example:7000")
+    home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--paths", "/data", "--commands", "--advertise",
+               "there.example:7000")
     with home:  # it is up already
         port = (home.home / "cairnd.addr").read_text(encoding="utf-8").rpartition(":")[2]
         tls = home.home / "tls"
@@ -121,11 +135,16 @@ def test_up_passes_paths_and_address_on():
         done = home.cairn("--addr", f"127.0.0.1:{port}", "--tls-cert", tls / "operator-alice.crt", "--tls-key",
                           tls / "operator-alice.key", "--tls-ca", tls / "ca.crt", "submit", file, check=False)
         assert done.returncode == 2 and "write a path under one of /data" in done.stderr, done.stderr
+        file = job_file(home, home.dir, COMMAND)  # it may have a command, but no such program
+        done = home.cairn("--addr", f"127.0.0.1:{port}", "--tls-cert", tls / "operator-alice.crt", "--tls-key",
+                          tls / "operator-alice.key", "--tls-ca", tls / "ca.crt", "submit", file, check=False)
+        assert done.returncode == 2 and "command.run: this coordinator lets jobs from elsewhere name no such path" in done.stderr
         home.cairn("node", "invite", "-o", home.dir / "invite")
         invite = (home.dir / "invite").read_text(encoding="utf-8").splitlines()
         assert [line for line in invite if line.startswith("address ")][0] == "address there.example:7000", invite
         differs = home.cairn("up", "--paths", "/other", check=False)
         assert differs.returncode == 4 and "already up, but with --paths /data, not /other" in differs.stderr
+        assert home.cairn("up", "--paths", "/data", "--commands").returncode == 0
 
 
 def test_for_whom_it_is_asked_counts_from_the_coordinators_own_machine_alone(home, pb):

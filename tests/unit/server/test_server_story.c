@@ -159,6 +159,29 @@ static void each_cause_is_in_the_document_for_users(void **state)
     }
 }
 
+/* Keys of models, and of checkpoints, help nobody there. */
+static void advice_on_a_command_names_its_keys(void **state)
+{
+    (void)state;
+    const struct story_facts facts = { .job = "mine", .command = true };
+    struct story_advice list[STORY_ADVICE];
+    struct story story = { .node_count = 0 };
+    struct recovery r = record(1, FSM_FAULT_MEMORY, RECOVERY_CHECKPOINT, 40, 90);
+    r.ms[RECOVERY_REPLAY] = 20000;
+    story_add(&story, &r);
+    r = record(2, FSM_FAULT_HANG, RECOVERY_CHECKPOINT, 40, 90);
+    r.ms[RECOVERY_REPLAY] = 20000;
+    story_add(&story, &r);
+    r = record(3, FSM_FAULT_PROCESS, RECOVERY_CHECKPOINT, 40, 90);
+    story_add(&story, &r);
+    const uint32_t count = story_advise(&story, &facts, list);
+    assert_int_equal(count, 3);
+    assert_non_null(strstr(about(list, count, "out of memory"), "command.processes"));
+    assert_non_null(strstr(about(list, count, "hang"), "command.hang"));
+    assert_non_null(strstr(about(list, count, "process gone"), "cairn logs mine"));
+    assert_null(about(list, count, "replay"));
+}
+
 static void each_cause_has_a_name_and_most_have_advice(void **state)
 {
     struct story_facts facts = { .job = "mlp" };
@@ -198,6 +221,7 @@ int main(void)
         TEST(what_is_not_known_is_not_said),
         TEST(causes_are_summed),
         TEST(advice_is_given_where_it_applies),
+        TEST(advice_on_a_command_names_its_keys),
         TEST(each_cause_is_in_the_document_for_users),
         TEST(each_cause_has_a_name_and_most_have_advice),
         TEST(nodes_beyond_the_bound_are_not_counted),

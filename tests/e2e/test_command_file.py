@@ -1,0 +1,89 @@
+"""Job files with a command: what `cairn plan` and `cairn submit` say of them before anything runs."""
+import os
+import subprocess
+
+import pytest
+
+from home import BIN, TINY, Home
+
+JOB = """name: mine
+command:
+  run: [python3, train.py, --name, "a b"]
+  env: {LR: 0.1}
+  folder: out
+  progress: 'step (\\d+)'
+workers: {count: 2, min: 1}
+"""
+
+
+@pytest.fixture(scope="module", name="home")
+def one_home():
+    with Home(slots=1) as home:
+        yield home
+
+
+def write(home, text):
+    path = home.dir / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def plan(home, name, given):
+    return subprocess.run([BIN / "cairn", "plan", name], env=home.env, cwd=home.dir, input=given, timeout=60, capture_output=True,
+                          text=True, check=False)
+
+
+def test_plan_says_what_would_be_started(home):
+    path = write(home, JOB)
+    for name, given in ((path, ""), ("-", JOB)):
+        done = plan(home, name, given)
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        assert "command       python3 train.py --name 'a b'\n" in done.stdout
+        assert f"starts in     {home.dir}\n" in done.stdout
+        assert "environment   LR=0.1\n" in done.stdout
+        assert f"writes to     {home.dir}/out" in done.stdout
+        assert "WORLD_SIZE 2 or less" in done.stdout
+        assert "nan" not in done.stdout.lower() and "parameters" not in done.stdout
+    done = plan(home, "-", TINY)  # the trainer reads it, after all
+    assert "parameters" in done.stdout, done.stdout
+    done = home.cairn("plan", path, "--set", "model.arch=mlp", check=False)
+    assert done.returncode == 2 and "model is not for a job with a command" in done.stderr
+
+
+@pytest.mark.parametrize("change, said", [
+    ("command.workdir=nowhere", "mine.yaml: the job file has mistakes"),
+    ("command.workdir=nowhere", "command.workdir: {dir}/nowhere: there is no such folder"),
+    ("command.workdir=mine.yaml", "command.workdir: {dir}/mine.yaml is no folder"),
+    ("command.run=[./nothing]", "command.run: {dir}/./nothing: there is no such file"),
+    ("command.run=[./mine.yaml]", "may not run {dir}/./mine.yaml (mode"),
+    ("command.run=[/]", "command.run: / is a folder"),
+    ("command.folder=/proc/x", "can make nothing in /proc"),
+    ("command=null", "there is neither a model nor a command"),
+    ("command.env.RANK=1", "command.env can't set RANK"),
+])
+def test_submit_refuses_what_can_not_run(home, change, said):
+    path = write(home, JOB)
+    os.chmod(path, 0o644)
+    done = home.cairn("submit", path, "--set", change, check=False)
+    assert done.returncode == 2 and said.format(dir=home.dir) in done.stderr, done.stderr
+
+
+def test_a_program_without_a_path_is_looked_for_where_it_runs(home):
+    """Two jobs can't have one folder. Neither gets a slot: what happens then is told elsewhere."""
+    keeper = home.submit(TINY.replace("12 steps", "100000 steps").replace("count: 2", "count: 1"))
+    path = write(home, JOB.replace("python3", "no-such-program-here"))
+    first = home.cairn("submit", path, "-o", "name").stdout.strip()
+    again = home.cairn("submit", path, check=False)
+    assert again.returncode == 4, again.stderr
+    assert f"command.folder: mine ({first}) writes to {home.dir}/out and isn't over" in again.stderr
+    shown = home.cairn("show", first).stdout
+    assert "command      no-such-program-here train.py --name 'a b'\n" in shown and "store" not in shown, shown
+    assert home.show(first)["model"] == "command" and home.show(first)["store"] == ""
+    wide = home.cairn("ps", "--columns", "id,model,command,step,progress,speed,eta,mfu").stdout
+    assert "no-such-program-here" in wide and "nan" not in wide.lower(), wide
+    why = home.cairn("why", first).stdout
+    assert "Checkpoints: none" in why and "nan" not in why.lower(), why
+    home.cairn("kill", first)
+    second = home.cairn("submit", path, "-o", "name").stdout.strip()
+    home.cairn("kill", second)
+    home.cairn("kill", keeper)
