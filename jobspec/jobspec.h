@@ -104,7 +104,7 @@ struct jobspec_command {
      * model. */
     char run[JOBSPEC_TEXTS_BYTES];
     bool shell;
-    char env[JOBSPEC_TEXTS_BYTES]; /* texts: NAME=VALUE, by name */
+    char env[JOBSPEC_TEXTS_BYTES];         /* texts: NAME=VALUE, by name */
     char preload[JOBSPEC_TEXTS_BYTES / 4]; /* texts: modules of Python that are imported once */
     char workdir[LIMIT_PATH];
     char folder[LIMIT_PATH];              /* where the program writes; "": none */

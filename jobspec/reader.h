@@ -86,8 +86,8 @@ bool reader_list(struct reader *reader, const struct field *field, const struct 
 
 /* Reports preload of a program that Python doesn't run as the interpreter could. */
 void reader_check_preload(struct reader *reader);
-/* Reads a field of a command: FIELD_RUN, FIELD_NAMES, FIELD_PATTERNS, FIELD_MODULES, FIELD_CODES. False: mistakes
- * were reported. */
+/* Reads a field of a command: FIELD_RUN, FIELD_NAMES, FIELD_PATTERNS, FIELD_MODULES, FIELD_CODES.
+ * False: mistakes were reported. */
 bool reader_texts(struct reader *reader, const struct field *field, const struct tree_node *node);
 
 /* ---- pipeline.c ---- */

@@ -389,17 +389,15 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
     if (st == ST_REFUSED && job->m.config.saves_nothing) {
         api_refuse(call, RPC_FAILED_PRECONDITION,
                    "%s: Cairn saves nothing of this job: its program saves by itself", job->id);
-        return;
-    }
-    if (st == ST_REFUSED) {
+    } else if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION,
                    "%s is %s: there is nothing to save; 'cairn ckpt ls %s' lists what it has",
                    job->id, fsm_state_name(job->m.state), job->id);
-        return;
+    } else {
+        struct api_stream *stream = api_stream_new(api, call, API_SAVE, job->id);
+        if (stream != NULL)
+            stream->save = awaited;
     }
-    struct api_stream *stream = api_stream_new(api, call, API_SAVE, job->id);
-    if (stream != NULL)
-        stream->save = awaited;
 }
 
 static void check_checkpoint(Cairn__V1__Control_Service *service,

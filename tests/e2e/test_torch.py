@@ -70,7 +70,7 @@ def kill_at(home, job, step, rank):
 @pytest.mark.parametrize("more", ("", "\n  preload: [torch]"))
 def test_a_script_for_torchrun_computes_what_it_computes_there(more, quiet):
     with Home() as home:
-        job = home.submit(text("ddp.py, '60'", more))
+        job = home.submit(text("ddp.py, '60', '0.05'", more))
         home.wait_state(job, "SUCCEEDED", seconds=200)
         assert said(home, job, "digest") == [quiet]
 
@@ -79,7 +79,7 @@ def test_a_script_for_torchrun_computes_what_it_computes_there(more, quiet):
 def test_and_so_it_does_after_kills(more, quiet):
     """Of two ranks all starts add in one order; more ranks need buckets that are settled."""
     with Home() as home:
-        job = home.submit(text("ddp.py, '60'", more))
+        job = home.submit(text("ddp.py, '60', '0.05'", more))
         took = [kill_at(home, job, step, rank) for step, rank in ((15, 1), (35, 0))]
         home.wait_state(job, "SUCCEEDED", seconds=300)
         assert home.show(job)["restarts"] == 2

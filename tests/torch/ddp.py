@@ -3,11 +3,12 @@ numbers; rank 0 saves now and then; a new start goes on from what was saved."""
 import hashlib
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
 
-STEPS, EVERY, FILE = int(sys.argv[1]), 10, "ddp.pt"
+STEPS, PAUSE_S, EVERY, FILE = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0, 10, "ddp.pt"
 
 
 def main():
@@ -31,6 +32,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        time.sleep(PAUSE_S)
         if rank == 0:
             print(f"step {step + 1} loss {loss.item():.4f}")
             if (step + 1) % EVERY == 0:

@@ -38,7 +38,7 @@ struct member {
     uint64_t seen;    /* matches or lines then */
 };
 
-struct command {
+struct command_worker {
     int wake_fd;
     _Atomic int stop;        /* enum command_stop */
     bool adopts;             /* orphans come to this process */
@@ -58,9 +58,9 @@ struct command {
 
 /* ---- the object ---- */
 
-enum status command_new(struct command **out)
+enum status command_new(struct command_worker **out)
 {
-    struct command *c = calloc(1, sizeof(*c));
+    struct command_worker *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return ST_NO_MEMORY;
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -73,7 +73,7 @@ enum status command_new(struct command **out)
     return ST_OK;
 }
 
-void command_free(struct command *command)
+void command_free(struct command_worker *command)
 {
     if (command == NULL)
         return;
@@ -82,7 +82,7 @@ void command_free(struct command *command)
     free(command);
 }
 
-void command_stop(struct command *command, enum command_stop how)
+void command_stop(struct command_worker *command, enum command_stop how)
 {
     const uint64_t one = 1;
     int was = atomic_load(&command->stop);
@@ -91,13 +91,13 @@ void command_stop(struct command *command, enum command_stop how)
     (void)!write(command->wake_fd, &one, sizeof(one));
 }
 
-void command_go_on(struct command *command)
+void command_go_on(struct command_worker *command)
 {
     int parks = COMMAND_PARKS;
     (void)atomic_compare_exchange_strong(&command->stop, &parks, COMMAND_GOES_ON);
 }
 
-static enum command_stop stop_of(struct command *c)
+static enum command_stop stop_of(struct command_worker *c)
 {
     return (enum command_stop)atomic_load(&c->stop);
 }
@@ -110,7 +110,7 @@ static int64_t now_ms(void)
 /* ---- one turn ---- */
 
 /* Notes what the processes have done: the highest step, and who got on. */
-static void note_progress(struct command *c, int64_t now)
+static void note_progress(struct command_worker *c, int64_t now)
 {
     const bool by_step = c->progress != NULL;
     for (uint32_t i = 0; i < c->count; i++) {
@@ -127,7 +127,7 @@ static void note_progress(struct command *c, int64_t now)
     session_tick(c->options->session);
 }
 
-static void close_said(struct command *c, uint32_t i)
+static void close_said(struct command_worker *c, uint32_t i)
 {
     output_flush(&c->members[i].output);
     (void)close(c->processes[i].said_fd);
@@ -135,7 +135,7 @@ static void close_said(struct command *c, uint32_t i)
 }
 
 /* Waits until something happens, timeout_ms at most; then reads what was written, and reaps. */
-static void turn(struct command *c, int timeout_ms)
+static void turn(struct command_worker *c, int timeout_ms)
 {
     struct pollfd fds[2 * COMMAND_PROCESSES_MAX + 1] = { { c->wake_fd, POLLIN, 0 } };
     uint64_t wakes = 0;
@@ -155,7 +155,7 @@ static void turn(struct command *c, int timeout_ms)
     note_progress(c, now);
 }
 
-static uint32_t count_living(const struct command *c)
+static uint32_t count_living(const struct command_worker *c)
 {
     uint32_t living = 0;
     for (uint32_t i = 0; i < c->count; i++)
@@ -165,7 +165,7 @@ static uint32_t count_living(const struct command *c)
 
 /* Ends the program: SIGTERM to each of its processes, not to what these started; when all have
  * ended, or after grace_ms, SIGKILL to all that is left. */
-static void end_program(struct command *c, int64_t grace_ms)
+static void end_program(struct command_worker *c, int64_t grace_ms)
 {
     const int64_t until = now_ms() + grace_ms;
     for (uint32_t i = 0; i < c->count && grace_ms > 0; i++)
@@ -193,13 +193,13 @@ static void end_program(struct command *c, int64_t grace_ms)
 
 /* True if the process must show that it gets on: rank 0 from the start, others from when they
  * first did. */
-static bool is_watched(const struct command *c, uint32_t i)
+static bool is_watched(const struct command_worker *c, uint32_t i)
 {
     return !c->processes[i].ended && (c->members[i].seen > 0 || c->place.rank + i == 0);
 }
 
 /* Returns a process that is stopped, or for too long has shown nothing; count: none. */
-static uint32_t find_hung(const struct command *c, int64_t now)
+static uint32_t find_hung(const struct command_worker *c, int64_t now)
 {
     const int64_t hang_ms = c->options->job->command.hang_ms;
     uint32_t found = c->count;
@@ -215,7 +215,7 @@ static uint32_t find_hung(const struct command *c, int64_t now)
 }
 
 /* Has Python write its stack, and says where the process hangs. */
-static struct command_failure explain_hang(struct command *c, uint32_t i)
+static struct command_failure explain_hang(struct command_worker *c, uint32_t i)
 {
     struct command_failure failure = { .kind = CAIRN__V1__FAULT_KIND__HANG };
     const struct member *member = &c->members[i];
@@ -251,7 +251,7 @@ static struct command_failure failure_of(Cairn__V1__FaultKind kind, const struct
     return failure;
 }
 
-static enum status compile_patterns(struct command *c)
+static enum status compile_patterns(struct command_worker *c)
 {
     const struct jobspec_command *command = &c->options->job->command;
     const size_t most = sizeof(c->patterns.list) / sizeof(c->patterns.list[0]);
@@ -270,7 +270,7 @@ static enum status compile_patterns(struct command *c)
 }
 
 /* Starts a process by the interpreter that has the job's imports, if there is one. */
-static enum status start_process(struct command *c, const struct process_start *how,
+static enum status start_process(struct command_worker *c, const struct process_start *how,
                                  struct process *out, struct reason *out_why)
 {
     const struct command_options *o = c->options;
@@ -288,7 +288,8 @@ static enum status start_process(struct command *c, const struct process_start *
     return process_start(how, out, out_why);
 }
 
-static enum status start_one(struct command *c, uint32_t i, char *const *argv, struct reason *why)
+static enum status start_one(struct command_worker *c, uint32_t i, char *const *argv,
+                             struct reason *why)
 {
     const struct command_options *o = c->options;
     struct member *member = &c->members[i];
@@ -309,7 +310,7 @@ static enum status start_one(struct command *c, uint32_t i, char *const *argv, s
     return st;
 }
 
-static enum status start_program(struct command *c, struct reason *why)
+static enum status start_program(struct command_worker *c, struct reason *why)
 {
     char **argv = NULL;
     enum status st = ST_OK;
@@ -331,7 +332,7 @@ static enum status start_program(struct command *c, struct reason *why)
 }
 
 /* True if the program can be started: the workers met, and the coordinator was told so. */
-static bool prepare(struct command *c, struct command_failure *out_failure)
+static bool prepare(struct command_worker *c, struct command_failure *out_failure)
 {
     const struct command_options *o = c->options;
     const struct session_ready ready = { .pins = "{}", .level = CKPT_DEFAULT };
@@ -352,7 +353,7 @@ static bool prepare(struct command *c, struct command_failure *out_failure)
 }
 
 /* Returns a process that has failed; count: none. Of several the first by rank. */
-static uint32_t find_failed(const struct command *c)
+static uint32_t find_failed(const struct command_worker *c)
 {
     uint32_t i = 0;
     while (i < c->count && (!c->processes[i].ended || failure_is_success(c->processes[i].status)))
@@ -361,7 +362,7 @@ static uint32_t find_failed(const struct command *c)
 }
 
 /* Judges the process that failed, once its last words are in. */
-static struct command_failure judge(struct command *c, uint32_t i)
+static struct command_failure judge(struct command_worker *c, uint32_t i)
 {
     const int64_t until = now_ms() + FAILED_OUTPUT_MS;
     while (c->processes[i].said_fd >= 0 && now_ms() < until && stop_of(c) == COMMAND_GOES_ON)
@@ -371,7 +372,7 @@ static struct command_failure judge(struct command *c, uint32_t i)
 }
 
 /* Watches the program until it has ended, fails, or is to be stopped. */
-static enum command_end watch(struct command *c, struct command_failure *out_failure)
+static enum command_end watch(struct command_worker *c, struct command_failure *out_failure)
 {
     for (;;) {
         turn(c, LOOK_MS);
@@ -392,7 +393,7 @@ static enum command_end watch(struct command *c, struct command_failure *out_fai
     }
 }
 
-static void release_run(struct command *c)
+static void release_run(struct command_worker *c)
 {
     pattern_free(c->progress);
     for (size_t i = 0; i < c->patterns.count; i++)
@@ -405,7 +406,7 @@ static void release_run(struct command *c)
 }
 
 /* Returns the program's time after SIGTERM. */
-static int64_t grace_of(struct command *c)
+static int64_t grace_of(struct command_worker *c)
 {
     const int64_t whole = c->options->job->command.grace_ms;
     const bool short_one = stop_of(c) != COMMAND_LEAVES && whole > COMMAND_PARK_GRACE_MS;
@@ -424,7 +425,7 @@ static enum status make_folder(const struct jobspec_command *command, struct rea
 }
 
 /* Runs the program from its start to its end, or until it is to be stopped. */
-static enum command_end run_program(struct command *c, struct command_failure *out_failure)
+static enum command_end run_program(struct command_worker *c, struct command_failure *out_failure)
 {
     struct reason why = { "" };
     enum status st = make_folder(&c->options->job->command, &why);
@@ -439,10 +440,10 @@ static enum command_end run_program(struct command *c, struct command_failure *o
     return COMMAND_FAILED;
 }
 
-enum command_end command_run(struct command *command, const struct command_options *options,
+enum command_end command_run(struct command_worker *command, const struct command_options *options,
                              uint64_t *out_step)
 {
-    struct command *c = command;
+    struct command_worker *c = command;
     struct command_failure failure = { .late = false };
     c->options = options;
     c->count = (uint32_t)options->job->command.processes;

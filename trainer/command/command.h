@@ -4,7 +4,7 @@
  *
  *     meet    the workers of the generation find out where each stands (launch.h)
  *     start   `processes` copies of the program (process.h)
- *     watch   what they write, whether they live, whether they get on (output.h, hang.h)
+ *     watch   what they write, whether they live, whether they get on (output.h)
  *     end     by themselves, or SIGTERM, grace, SIGKILL for them and all that came of them
  *
  * The program's state is its own: each generation starts it anew, and what it goes on from is what
@@ -19,12 +19,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cairn/v1/common.pb-c.h"
 #include "common/log.h"
-#include "common/reason.h"
 #include "common/status.h"
 #include "jobspec/jobspec.h"
 #include "session/session.h"
+#include "trainer/command/failure.h"
 
 #define COMMAND_PROCESSES_MAX 64
 /* The program's time after SIGTERM once its generation has failed elsewhere: enough to close a
@@ -32,11 +31,11 @@
 #define COMMAND_PARK_GRACE_MS 2000
 
 /* Lives as long as the worker's process. */
-struct command;
+struct command_worker;
 
-MUST_CHECK enum status command_new(struct command **out);
+MUST_CHECK enum status command_new(struct command_worker **out);
 /* NULL is fine. No program of it runs. */
-void command_free(struct command *command);
+void command_free(struct command_worker *command);
 
 enum command_stop {
     COMMAND_GOES_ON,
@@ -44,18 +43,9 @@ enum command_stop {
     COMMAND_LEAVES /* the process is to end */
 };
 /* Makes command_run end the program and return. A stronger one wins. Thread: any */
-void command_stop(struct command *command, enum command_stop how);
+void command_stop(struct command_worker *command, enum command_stop how);
 /* Forgets COMMAND_PARKS, which was for the generation before; another one is about to be joined. */
-void command_go_on(struct command *command);
-
-/* How the program failed. */
-struct command_failure {
-    Cairn__V1__FaultKind kind;
-    bool outside; /* a signal that nobody here sent */
-    bool of_node; /* another node may have what lacks here */
-    bool late;    /* others may know more: it seems to follow from a failure of theirs */
-    struct reason why;
-};
+void command_go_on(struct command_worker *command);
 
 /* All pointers are borrowed for the call. */
 struct command_options {
@@ -79,5 +69,5 @@ enum command_end {
 
 /* Runs the program once, in a new generation. out_step: the highest that it showed. Nothing of it
  * lives any more when this returns, but for processes that wait in the kernel, which are logged. */
-MUST_CHECK enum command_end command_run(struct command *command,
+MUST_CHECK enum command_end command_run(struct command_worker *command,
                                         const struct command_options *options, uint64_t *out_step);

@@ -14,7 +14,7 @@
 /* Makes the object that orders to park and to leave reach. */
 static enum status open_command(struct rank *r)
 {
-    struct command *command = NULL;
+    struct command_worker *command = NULL;
     if (r->command != NULL)
         return ST_OK;
     const enum status st = command_new(&command);

@@ -26,7 +26,7 @@ static void leave_at_once(void *arg, const char *reason)
     struct rank *r = arg;
     LOG_INFO(r->log, "leaving: %s", reason);
     (void)pthread_mutex_lock(&r->comm_mutex);
-    struct command *command = r->command;
+    struct command_worker *command = r->command;
     (void)pthread_mutex_unlock(&r->comm_mutex);
     if (command == NULL)
         _exit(RANK_OVER);

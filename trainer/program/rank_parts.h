@@ -111,7 +111,7 @@ struct rank {
 
     pthread_mutex_t comm_mutex;
     struct rank_comm comms[RANK_COMMS]; /* under comm_mutex */
-    struct command *command;            /* likewise; NULL: the job has a model */
+    struct command_worker *command;     /* likewise; NULL: the job has a model */
     bool aborted;                       /* likewise: Park came */
 };
 
