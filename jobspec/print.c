@@ -73,8 +73,10 @@ struct shown {
 
 static void show(struct shown *shown, char c)
 {
+    if (c == '\n' || c == '\t')
+        c = ' ';
     if (shown->used + 1 < shown->capacity) {
-        shown->out[shown->used++] = c == '\n' || c == '\t' ? ' ' : c;
+        shown->out[shown->used++] = c;
     } else {
         shown->cut = true;
     }

@@ -49,9 +49,10 @@ static enum status plan_program(const struct jobspec *job, struct buf *out)
         st = plan_line(out, "starts in", job->command.workdir);
     if (st == ST_OK)
         st = plan_texts(out, "environment", job->command.env);
-    if (st == ST_OK && job->command.folder[0] != '\0')
+    if (st == ST_OK && job->command.folder[0] != '\0') {
         st = buf_printf(out, "%-*s%s, told as CAIRN_FOLDER\n", WIDTH, "writes to",
                         job->command.folder);
+    }
     return st;
 }
 
@@ -64,18 +65,21 @@ static enum status plan_processes(const struct jobspec *job, struct buf *out)
     enum status st =
         buf_printf(out, "%-*s%lld worker%s, each on a %s slot, with %lld %s each", WIDTH, "where",
                    workers, plural(workers), cuda ? "cuda" : "cpu", each, processes(each));
-    if (st == ST_OK && job->workers.min < job->workers.count)
+    if (st == ST_OK && job->workers.min < job->workers.count) {
         st = buf_printf(out, "; at least %lld worker%s", (long long)job->workers.min,
                         plural(job->workers.min));
-    if (st == ST_OK)
+    }
+    if (st == ST_OK) {
         st = buf_printf(out, "\n%-*sRANK 0 to %lld, WORLD_SIZE %lld%s,\n", WIDTH, "is told",
                         all - 1, all, job->workers.min < job->workers.count ? " or less" : "");
-    if (st == ST_OK)
+    }
+    if (st == ST_OK) {
         st = buf_printf(out,
                         "%-*sLOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK (of its node),\n"
                         "%-*sMASTER_ADDR, MASTER_PORT, OMP_NUM_THREADS %lld%s\n",
                         WIDTH, "", WIDTH, "", (long long)job->workers.threads,
                         cuda ? ", CUDA_VISIBLE_DEVICES" : "");
+    }
     return st;
 }
 
@@ -88,14 +92,16 @@ static enum status plan_progress(const struct jobspec *job, struct buf *out)
         st = buf_printf(out, "%-*sthe group of: %s\n", WIDTH, "steps", job->command.progress);
     if (st == ST_OK && job->command.progress[0] == '\0')
         st = plan_line(out, "steps", "not known: without command.progress");
-    if (st == ST_OK && job->command.hang_ms > 0)
+    if (st == ST_OK && job->command.hang_ms > 0) {
         st = buf_printf(out, "%-*s%s without %s\n", WIDTH, "hang",
                         format_seconds((double)job->command.hang_ms / 1e3, text, sizeof(text)), of);
+    }
     if (st == ST_OK && job->command.hang_ms == 0)
         st = plan_line(out, "hang", "never noticed: without command.hang");
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = buf_printf(out, "%-*sSIGTERM, and after %s SIGKILL\n", WIDTH, "is ended by",
                         format_seconds((double)job->command.grace_ms / 1e3, text, sizeof(text)));
+    }
     return st;
 }
 
@@ -108,12 +114,13 @@ static enum status plan_restarts(const struct jobspec *job, struct buf *out)
         st = buf_append_text(out, "after every failure");
     if (st == ST_OK && job->command.restart.codes_given && count == 0)
         st = buf_append_text(out, "after no exit code");
-    for (size_t i = 0; st == ST_OK && i < count; i++)
+    for (size_t i = 0; st == ST_OK && i < count; i++) {
         st = buf_printf(out, "%s%u",
                         i == 0          ? "after exit code "
                         : i + 1 < count ? ", "
                                         : " or ",
                         job->command.restart.codes[i]);
+    }
     if (st == ST_OK && job->command.restart.codes_given && first != NULL)
         st = buf_append_text(out, ", and if its last lines have one of");
     const long long budget = job->command.restart.budget;
@@ -121,9 +128,10 @@ static enum status plan_restarts(const struct jobspec *job, struct buf *out)
         st = buf_append_text(out, "\n");
     if (st == ST_OK && job->command.restart.codes_given)
         st = plan_texts(out, "", job->command.restart.on_output);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st = buf_printf(out, "%-*suntil %lld failure%s in a row made no progress\n", WIDTH, "",
                         budget, plural(budget));
+    }
     return st;
 }
 

@@ -213,9 +213,10 @@ static void what_can_be_allowed(void **state)
                                        "/a::/b", "/a:b", "s3://", "http://x" };
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         assert_true(jobspec_allowed_valid(good[i]));
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         if (jobspec_allowed_valid(bad[i]))
             fail_msg("'%s'", bad[i]);
+    }
 }
 
 /* ---- what is looked at ---- */

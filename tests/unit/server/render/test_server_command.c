@@ -24,7 +24,7 @@ static struct coord_job *submit(struct coord_world *w, const char *job_text)
 }
 
 /* The same from the journal. */
-static void what_the_file_says_is_known(void **state)
+static void state_machine_knows_what_the_file_says(void **state)
 {
     struct coord_world *w = *state;
     struct coord_job *job = submit(w, text);
@@ -122,7 +122,8 @@ static void job_is_told_without_a_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_the_file_says_is_known, coord_setup, coord_teardown),
+        cmocka_unit_test_setup_teardown(state_machine_knows_what_the_file_says, coord_setup,
+                                        coord_teardown),
         cmocka_unit_test_setup_teardown(workers_are_set_between_min_and_count, coord_setup,
                                         coord_teardown),
         cmocka_unit_test_setup_teardown(folder_is_one_job_s_until_it_is_over, coord_setup,
