@@ -99,6 +99,8 @@ static void ask(struct sim *sim, uint32_t index, enum fsm_event_kind kind)
     enum status st = coord_ask(sim->coordinator->coord, job, kind, NULL);
     if (st == ST_OK)
         sim_say(sim, "%s is asked: %d", sim->jobs[index].id, (int)kind);
+    if (st == ST_OK && trains && (kind == FSM_EV_PAUSE || kind == FSM_EV_STOP))
+        sim_plain_check_told(sim, index, &job->m);
     if (st == ST_OK && kind == FSM_EV_KILL)
         known->killed = true;
     if (st == ST_OK && kind == FSM_EV_STOP) {

@@ -180,6 +180,13 @@ void sim_plain_asked(struct sim *sim, uint32_t index, const struct fsm *m)
     known->pause_by = sim->crashes;
 }
 
+void sim_plain_check_told(struct sim *sim, uint32_t index, const struct fsm *m)
+{
+    if (sim->jobs[index].plain && fsm_gen(m) == FSM_GEN_ENDING)
+        sim_fail(sim, "%s: generation %u is told to go, and its programs have no time", m->id,
+                 m->generation);
+}
+
 /* What was asked of a coordinator that died since may be forgotten. */
 static void check_pause(struct sim *sim, struct sim_job *known, const struct fsm *m)
 {
