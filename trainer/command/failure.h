@@ -30,8 +30,8 @@ bool failure_is_success(int status);
 /*
  * Judges how the process of rank `rank` ended: wait status, and what it wrote. A code that the job
  * doesn't restart on (128 + N for signal N) fails the job (kind USER), unless on_output has one of
- * its last lines, or they say that a peer is gone. Signals by which people and systems end processes
- * are nobody's fault.
+ * its last lines, or they say that a peer is gone. Signals by which people and systems end
+ * processes are nobody's fault.
  */
 struct command_failure failure_of_exit(const struct jobspec *job,
                                        const struct failure_patterns *patterns, uint32_t rank,
