@@ -60,6 +60,7 @@ void session_order_park(struct session_fsm *fsm, const Cairn__V1__Park *park)
         return;
     fsm->park.state = SESSION_PARK_ASKED;
     reason_set(&fsm->park.reason, "%s", park->reason);
+    fsm->park.of_hang = park->kind == CAIRN__V1__FAULT_KIND__HANG;
     session_saves_give_up(fsm);
     memset(fsm->announced, 0, sizeof(fsm->announced));
     fsm->read.fresh = false;

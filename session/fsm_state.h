@@ -256,6 +256,7 @@ enum session_park_state {
 struct session_park_record {
     enum session_park_state state;
     struct reason reason;         /* of the order */
+    bool of_hang;                 /* the generation ends as somebody hangs */
     struct session_parked parked; /* from PARKED on */
     bool said;                    /* Parked, on this connection */
     uint32_t generation, number;  /* REGROUPED: to go on as */

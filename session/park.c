@@ -19,6 +19,15 @@ bool session_parks(const struct session *session)
     return parks;
 }
 
+bool session_parks_by_hang(const struct session *session)
+{
+    struct session *mine = (struct session *)session; /* for the lock's sake */
+    (void)pthread_mutex_lock(&mine->mutex);
+    const bool of_hang = session_fsm_parks(&mine->fsm) && mine->fsm.park.of_hang;
+    (void)pthread_mutex_unlock(&mine->mutex);
+    return of_hang;
+}
+
 enum status session_await_end(struct session *session, int64_t timeout_ms)
 {
     int64_t deadline_ms = session_deadline(timeout_ms);

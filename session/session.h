@@ -151,6 +151,9 @@ struct session_regroup {
 
 /* True if Park came or this process is a spare: the step thread must call session_park. */
 bool session_parks(const struct session *session);
+/* True if Park came, as somebody hangs: who knows where its own work stands says so by
+ * session_fault. */
+bool session_parks_by_hang(const struct session *session);
 /*
  * For a step thread whose failure the other ranks will hear of, too: waits until the generation has
  * ended here, by Park or Over. Only time with a link counts for timeout_ms.

@@ -212,6 +212,7 @@ void coord_send_park(struct coord *coord, struct coord_job *job, uint32_t rank)
     const struct fsm_rank *of = &job->m.ranks[rank];
     Cairn__V1__Park park = CAIRN__V1__PARK__INIT;
     park.reason = job->m.reason;
+    park.kind = (Cairn__V1__FaultKind)job->m.cause.kind; /* of the same numbers */
     if (of->gone || of->ended)
         return;
     coord_send_order(coord, job, rank, COORD_COMMIT_SOON, CAIRN__V1__TRAINER_ORDER__BODY_PARK,

@@ -61,6 +61,9 @@ void fsm_report_fault(struct fsm_ctx *t, const struct fsm_fault *fault)
                             (uint32_t)fault->kind, t->wall);
         m->dirty = true;
     }
+    if (m->ending.parks && m->cause.kind == FSM_FAULT_HANG && fault->kind == FSM_FAULT_HANG &&
+        fault->stays && fault->rank != m->cause.rank) /* where its program was, when all ended */
+        fsm_emit_event(t, "stack", "rank %u: %.450s", fault->rank, fault->message);
     if (fsm_ends(m) || fsm_has_waiting(m))
         return;
     CHECK(fault->kind != FSM_FAULT_NONE);

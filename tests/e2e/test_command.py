@@ -130,9 +130,11 @@ def test_who_hangs_is_named_with_its_line(what, quiet):
         assert result(home) == quiet
         why = home.cairn("why", job).stdout
         if what == "stop":
-            assert re.search(r"the program of rank 1 is stopped \(state T\) for \d", why), why
-        else:
-            assert re.search(r"the program of rank \d shows no progress for \d+\.\d s, at step 12, in command_program.py, line \d+ in ", why), why
+            assert re.search(r"the program of rank 1 (shows no progress for \d+\.\d s, at step \d+: it )?is stopped \(state T\)", why), why
+        else:  # rank 0 shows steps, and waits for rank 1
+            assert re.search(r"the program of rank 0 shows no progress for \d+\.\d s, at step 12: it is in command_program.py, "
+                             r"line \d+ in receive", why), why
+            assert re.search(r"stack +rank 1: the program of rank 1 is in command_program.py, line \d+ in hang_here", why), why
 
 
 @pytest.mark.parametrize("how", ("pause", "drain"))

@@ -26,7 +26,6 @@ enum {
     LOOK_MS = 100,          /* between two looks at what gives no descriptor */
     KILL_MS = 10000,        /* for what was killed to be gone */
     STACK_MS = 1000,        /* for Python to write its stack */
-    WAITER_MS = 1000,       /* whoever waits for others in a hang speaks so much later */
     FAILED_OUTPUT_MS = 100, /* for the last words of a process, where others hold its output open */
 };
 
@@ -163,32 +162,6 @@ static uint32_t count_living(const struct command_worker *c)
     return living;
 }
 
-/* Ends the program: SIGTERM to each of its processes, not to what these started; when all have
- * ended, or after grace_ms, SIGKILL to all that is left. */
-static void end_program(struct command_worker *c, int64_t grace_ms)
-{
-    const int64_t until = now_ms() + grace_ms;
-    for (uint32_t i = 0; i < c->count && grace_ms > 0; i++)
-        process_signal(&c->processes[i], SIGTERM);
-    while (count_living(c) > 0 && now_ms() < until)
-        turn(c, LOOK_MS);
-    if (count_living(c) > 0 && grace_ms > 0) {
-        LOG_INFO(c->options->log, "the program didn't end within %.1f s of SIGTERM: killed",
-                 (double)grace_ms / 1e3);
-    }
-    if (processes_kill_all(c->processes, c->count, preload_process(c->preload), KILL_MS) != ST_OK) {
-        LOG_WARN(c->options->log,
-                 "what the program left behind can't be killed: it waits in the kernel, ignoring");
-    }
-    for (uint32_t i = 0; i < c->count; i++) {
-        while (c->processes[i].said_fd >= 0) {
-            if (!output_read(&c->members[i].output, c->processes[i].said_fd, now_ms()) ||
-                poll(&(struct pollfd){ c->processes[i].said_fd, POLLIN, 0 }, 1, 0) <= 0)
-                close_said(c, i);
-        }
-    }
-}
-
 /* ---- hangs ---- */
 
 /* True if the process must show that it gets on: rank 0 from the start, others from when they
@@ -214,31 +187,105 @@ static uint32_t find_hung(const struct command_worker *c, int64_t now)
     return found;
 }
 
-/* Has Python write its stack, and says where the process hangs. */
+/* Says where a process is: its line in Python, as it wrote it at SIGABRT, or that it is stopped. */
+static void describe(const struct command_worker *c, uint32_t i, bool is_stopped,
+                     const char *beginning, struct command_failure *out)
+{
+    const struct output_stack stack = output_python_stack(&c->members[i].output);
+    *out = (struct command_failure){ .kind = CAIRN__V1__FAULT_KIND__HANG };
+    reason_set(&out->why, "the program of rank %u %s%s%.200s%s", c->place.rank + i, beginning,
+               is_stopped            ? "is stopped (state T)"
+               : stack.at[0] != '\0' ? "is in "
+                                     : "",
+               is_stopped ? "" : stack.at,
+               !is_stopped && stack.waits ? " (it waits for other ranks)" : "");
+}
+
+/* Has Python's processes write their stacks, from the first one on, `count` of them. */
+static void ask_for_stacks(struct command_worker *c, uint32_t first, uint32_t count)
+{
+    const int64_t until = now_ms() + STACK_MS;
+    bool waits = true;
+    for (uint32_t i = first; i < first + count; i++)
+        process_signal(&c->processes[i], SIGABRT);
+    while (waits && now_ms() < until) {
+        turn(c, LOOK_MS);
+        waits = false;
+        for (uint32_t i = first; i < first + count; i++)
+            waits = waits || (!c->processes[i].ended && !process_is_stopped(&c->processes[i]));
+    }
+    turn(c, 0);
+}
+
+/* Explains the hang of a process that shows nothing. */
 static struct command_failure explain_hang(struct command_worker *c, uint32_t i)
 {
-    struct command_failure failure = { .kind = CAIRN__V1__FAULT_KIND__HANG };
-    const struct member *member = &c->members[i];
-    const double seconds = (double)(now_ms() - member->moved_ms) / 1e3;
-    const uint32_t rank = c->place.rank + i;
-    if (process_is_stopped(&c->processes[i])) {
-        reason_set(&failure.why, "the program of rank %u is stopped (state T) for %.1f s", rank,
-                   seconds);
-        return failure;
-    }
-    const int64_t until = now_ms() + STACK_MS;
-    process_signal(&c->processes[i], SIGABRT);
-    while (!c->processes[i].ended && now_ms() < until)
-        turn(c, LOOK_MS);
-    turn(c, 0);
-    const struct output_stack stack = output_python_stack(&member->output);
-    failure.late = stack.waits;
-    reason_set(&failure.why,
-               "the program of rank %u shows no %s for %.1f s, at step %llu%s%.200s%s", rank,
-               c->progress != NULL ? "progress" : "output", seconds, (unsigned long long)c->step,
-               stack.at[0] != '\0' ? ", in " : "", stack.at,
-               stack.waits ? " (it waits for other ranks)" : "");
+    struct command_failure failure;
+    char shows[96];
+    const bool is_stopped = process_is_stopped(&c->processes[i]);
+    const double seconds = (double)(now_ms() - c->members[i].moved_ms) / 1e3;
+    (void)snprintf(shows, sizeof(shows), "shows no %s for %.1f s, at step %llu: it ",
+                   c->progress != NULL ? "progress" : "output", seconds,
+                   (unsigned long long)c->step);
+    if (!is_stopped)
+        ask_for_stacks(c, i, 1);
+    describe(c, i, is_stopped, shows, &failure);
     return failure;
+}
+
+/* Tells where the processes are in a hang that another worker has told of: of several, one that
+ * doesn't wait for others. */
+static void tell_stacks(struct command_worker *c)
+{
+    struct command_failure failure;
+    uint32_t told = c->count;
+    bool is_stopped = false;
+    for (uint32_t i = 0; i < c->count && !is_stopped; i++) {
+        is_stopped = !c->processes[i].ended && process_is_stopped(&c->processes[i]);
+        told = is_stopped ? i : told;
+    }
+    ask_for_stacks(c, 0, c->count);
+    for (uint32_t i = 0; i < c->count && !is_stopped; i++) {
+        const struct output_stack stack = output_python_stack(&c->members[i].output);
+        if (stack.at[0] != '\0' && (told == c->count || !stack.waits))
+            told = i;
+    }
+    if (told == c->count)
+        return;
+    describe(c, told, is_stopped, "", &failure);
+    c->options->failed(c->options->failed_arg, &failure);
+}
+
+/* ---- the end of the program ---- */
+
+/* Ends the program: SIGTERM to each of its processes, not to what these started; when all have
+ * ended, or after grace_ms, SIGKILL to all that is left. */
+static void end_program(struct command_worker *c, int64_t grace_ms)
+{
+    if (session_parks_by_hang(c->options->session))
+        tell_stacks(c);
+    const int64_t until = now_ms() + grace_ms;
+    for (uint32_t i = 0; i < c->count && grace_ms > 0; i++) {
+        process_signal(&c->processes[i], SIGTERM);
+        process_signal(&c->processes[i], SIGCONT); /* one that is stopped hears of it */
+    }
+    while (count_living(c) > 0 && now_ms() < until)
+        turn(c, LOOK_MS);
+    if (count_living(c) > 0 && grace_ms > 0) {
+        LOG_INFO(c->options->log, "the program didn't end within %.1f s of SIGTERM: killed",
+                 (double)grace_ms / 1e3);
+    }
+    if (processes_kill_all(c->processes, c->count, preload_process(c->preload), KILL_MS) != ST_OK) {
+        LOG_WARN(c->options->log,
+                 "what the program left behind can't be killed: it waits in the kernel, ignoring");
+    }
+    for (uint32_t i = 0; i < c->count; i++) {
+        while (c->processes[i].said_fd >= 0) {
+            if (!output_read(&c->members[i].output, c->processes[i].said_fd, now_ms()) ||
+                poll(&(struct pollfd){ c->processes[i].said_fd, POLLIN, 0 }, 1, 0) <= 0)
+                close_said(c, i);
+        }
+    }
 }
 
 /* ---- from start to end ---- */

@@ -47,6 +47,13 @@ static enum status read_job_file(const struct local_options *options, struct job
                        options->set_count, out, &errors);
     if (st != ST_OK)
         (void)fprintf(stderr, "%s", errors.size > 0 ? errors.data : status_string(st));
+    if (st == ST_OK && jobspec_is_command(out)) {
+        (void)fprintf(stderr,
+                      "%s: the job runs a program of its own and has no model: submit it, or run "
+                      "the program\n",
+                      options->job_path);
+        st = ST_CONFIG;
+    }
     return st;
 }
 

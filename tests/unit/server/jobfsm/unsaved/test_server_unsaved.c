@@ -1,4 +1,5 @@
 /* Jobs of which Cairn saves nothing: no saves, and how they go, or go on elsewhere. */
+#include <stdio.h>
 #include <string.h>
 
 #include "server/jobfsm/ctx.h"
@@ -403,6 +404,31 @@ static void whose_program_failed_stays_if_it_says_so(void **state)
     }
 }
 
+/* In a hang all are asked where their programs are: who is to blame may be another than spoke. */
+static void where_the_others_are_in_a_hang_is_told(void **state)
+{
+    struct bench *b = program_run(state);
+    struct fsm_fault fault = { .kind = FSM_FAULT_HANG,
+                               .rank = FSM_ALL_RANKS,
+                               .stays = true,
+                               .message = "the program of rank 0 shows no progress" };
+    struct fsm_event event = {
+        .kind = FSM_EV_FAULT, .generation = b->m.generation, .rank = 0, .fault = &fault
+    };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+    bench_tick(b, FSM_WINDOW_MS); /* nobody knows more */
+    assert_int_equal(fsm_gen(&b->m), FSM_GEN_PARKING);
+    assert_false(bench_event(b, "stack"));
+    event.rank = 2;
+    (void)snprintf(fault.message, sizeof(fault.message), "the program of rank 2 is in f");
+    assert_int_equal(bench_apply(b, event), ST_OK);
+    assert_true(bench_event(b, "stack"));
+    assert_int_equal(b->m.cause.rank, 0);
+    fault.kind = FSM_FAULT_PROCESS; /* what follows from the end says nothing */
+    assert_int_equal(bench_apply(b, event), ST_OK);
+    assert_false(bench_event(b, "stack"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
@@ -431,6 +457,7 @@ int main(void)
         TEST(those_that_are_there_go_on_if_they_are_enough),
         TEST(workers_have_their_grace_to_park),
         TEST(whose_program_failed_stays_if_it_says_so),
+        TEST(where_the_others_are_in_a_hang_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
