@@ -64,15 +64,26 @@ def test_it_starts_as_under_torchrun():
         assert re.search(r"^\[0\] step 20 ", logs(home, job), re.M)
 
 
-@pytest.mark.parametrize("rank", (0, 1))
-def test_who_is_killed_comes_back_and_the_result_is_the_same(rank, quiet):
+@pytest.mark.parametrize("rank, sets", ((0, {}), (1, {}), (1, {"command__preload": "[json, socket]"})))
+def test_who_is_killed_comes_back_and_the_result_is_the_same(rank, sets, quiet):
     with Home() as home:
-        job = submit(home, env={"AT": f"12:{rank}:kill"})
+        job = submit(home, env={"AT": f"12:{rank}:kill"}, **sets)
         shown = home.wait_state(job, "SUCCEEDED")
         assert result(home) == quiet
         assert shown["restarts"] == 1
         why = home.cairn("why", job).stdout
         assert f"the program of rank {rank} was killed by SIGKILL" in why, why
+        assert "started cold" not in logs(home, job)
+
+
+def test_imports_that_start_threads_are_told_and_done_without(quiet):
+    with Home() as home:
+        (home.dir / "threads.py").write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()\n",
+                                             encoding="utf-8")
+        job = submit(home, env={"PYTHONPATH": str(home.dir)}, command__preload="[threads]")
+        home.wait_state(job, "SUCCEEDED")
+        assert result(home) == quiet
+        assert "preload: an import started 1 threads; processes are started cold" in logs(home, job)
 
 
 def programs(home):

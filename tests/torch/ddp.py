@@ -8,7 +8,9 @@ import time
 import torch
 import torch.distributed as dist
 
-STEPS, PAUSE_S, EVERY, FILE = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0, 10, "ddp.pt"
+STEPS, FILE = int(sys.argv[1]), "ddp.pt"
+PAUSE_S = float(sys.argv[2]) if len(sys.argv) > 2 else 0  # after each step
+EVERY = int(sys.argv[3]) if len(sys.argv) > 3 else 10  # a checkpoint
 
 
 def main():
@@ -34,7 +36,7 @@ def main():
         optimizer.step()
         time.sleep(PAUSE_S)
         if rank == 0:
-            print(f"step {step + 1} loss {loss.item():.4f}")
+            print(f"step {step + 1} loss {loss.item():.4f} at {time.time():.3f}", flush=True)
             if (step + 1) % EVERY == 0:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, FILE + ".new")
                 os.replace(FILE + ".new", FILE)

@@ -316,6 +316,25 @@ static enum status compile_patterns(struct command_worker *c)
     return st;
 }
 
+/* Waits for the imports of the interpreter. Errors: ST_STALE  the program is to be stopped;
+ * ST_REFUSED  it can't serve */
+static enum status await_imports(struct command_worker *c, struct reason *out_why)
+{
+    const int64_t until = now_ms() + PRELOAD_IMPORT_MS;
+    for (;;) {
+        const enum status st = preload_look(c->preload, out_why);
+        if (st != ST_AGAIN)
+            return st;
+        if (stop_of(c) != COMMAND_GOES_ON)
+            return ST_STALE;
+        if (now_ms() >= until) {
+            reason_set(out_why, "the imports take longer than %d s", PRELOAD_IMPORT_MS / 1000);
+            return ST_REFUSED;
+        }
+        turn(c, LOOK_MS);
+    }
+}
+
 /* Starts a process by the interpreter that has the job's imports, if there is one. */
 static enum status start_process(struct command_worker *c, const struct process_start *how,
                                  struct process *out, struct reason *out_why)
@@ -326,8 +345,11 @@ static enum status start_process(struct command_worker *c, const struct process_
     if (c->preload == NULL)
         return process_start(how, out, out_why);
     struct reason why;
-    if (preload_start(c->preload, how, out, &why) == ST_OK)
-        return ST_OK;
+    enum status st = await_imports(c, &why);
+    if (st == ST_OK)
+        st = preload_start(c->preload, how, out, &why);
+    if (st == ST_OK || st == ST_STALE)
+        return st;
     LOG_WARN(o->log, "preload: %s; processes are started cold", why.text);
     preload_close(c->preload);
     c->preload = NULL;

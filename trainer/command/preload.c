@@ -185,6 +185,19 @@ static enum status send_order(const struct preload *p, const struct buf *message
                : status_from_errno(errno);
 }
 
+enum status preload_look(struct preload *preload, struct reason *out_why)
+{
+    char answer[ANSWER_MAX];
+    struct pollfd fd = { preload->channel, POLLIN, 0 };
+    if (preload->ready)
+        return ST_OK;
+    if (poll(&fd, 1, 0) <= 0)
+        return ST_AGAIN;
+    const enum status st = receive(preload, 0, answer, out_why);
+    preload->ready = st == ST_OK;
+    return st;
+}
+
 enum status preload_start(struct preload *preload, const struct process_start *how,
                           struct process *out, struct reason *out_why)
 {
@@ -193,12 +206,6 @@ enum status preload_start(struct preload *preload, const struct process_start *h
     enum status st = ST_OK;
     buf_init(&message, MESSAGE_MAX);
     *out = (struct process){ .said_fd = -1, .end_fd = -1 };
-    if (!preload->ready) {
-        st = receive(preload, PRELOAD_IMPORT_MS, answer, out_why);
-        if (st != ST_OK)
-            return st;
-        preload->ready = true;
-    }
     int said[2];
     st = make_order(how, &message);
     if (st == ST_OK)

@@ -16,7 +16,7 @@
 #include "trainer/command/process.h"
 
 #define PRELOAD_IMPORT_MS 120000 /* for its imports, from its start */
-#define PRELOAD_FORK_MS   10000  /* for one answer */
+#define PRELOAD_FORK_MS   5000   /* for one answer; a hang is longer */
 
 struct preload;
 
@@ -33,7 +33,13 @@ void preload_close(struct preload *preload);
 /* Returns the interpreter's process, which is spared when all others are killed. NULL for NULL. */
 struct process *preload_process(struct preload *preload);
 /*
- * Starts a process as process_start does. Waits for the imports.
+ * Looks whether the interpreter has imported all, without waiting.
+ * Errors: ST_AGAIN    not yet
+ *         ST_REFUSED  it can't fork: out_why says why, and it never will
+ */
+MUST_CHECK enum status preload_look(struct preload *preload, struct reason *out_why);
+/*
+ * Starts a process as process_start does, once preload_look has returned ST_OK.
  * Errors: ST_REFUSED  the interpreter can't fork: out_why says why, and it never will
  */
 MUST_CHECK enum status preload_start(struct preload *preload, const struct process_start *how,

@@ -87,7 +87,13 @@ static enum status start(struct fixture *f, const char *argument, struct process
                            NULL };
     char *const env[] = { f->env[0], word, NULL };
     const struct process_start how = { .argv = argv, .env = env, .workdir = f->dir };
-    return preload_start(f->preload, &how, out, why);
+    enum status st = ST_AGAIN;
+    for (int i = 0; st == ST_AGAIN && i < 3000; i++) {
+        st = preload_look(f->preload, why);
+        if (st == ST_AGAIN)
+            (void)poll(NULL, 0, 10);
+    }
+    return st == ST_OK ? preload_start(f->preload, &how, out, why) : st;
 }
 
 static void read_line(const struct process *process, char out[512])
