@@ -84,6 +84,12 @@ static const char *const passing[] = {
     "NCCL_NET",
     "NCCL_NET_PLUGIN",
     "NCCL_DEBUG*",
+    /* programs of the jobs' own */
+    "PYTHON*",
+    "VIRTUAL_ENV",
+    "CONDA_*",
+    "TORCH_*",
+    "HF_*",
     NULL,
 };
 
