@@ -65,18 +65,18 @@ struct command_failure failure_of_exit(const struct jobspec *job,
                                        const struct failure_patterns *patterns, uint32_t rank,
                                        int status, const struct output *output)
 {
-    const char *words = output_last_words(output);
-    const char *sep = words != NULL ? ": " : "";
     struct command_failure failure = { .kind = CAIRN__V1__FAULT_KIND__PROCESS_GONE,
                                        .outside = is_outside(status) };
-    if (words == NULL)
-        words = "";
+    /* what it wrote before somebody else ended it explains nothing */
+    const char *words = failure.outside ? NULL : output_last_words(output);
+    const char *sep = words != NULL ? ": " : "";
+    words = words != NULL ? words : "";
     if (WIFSIGNALED(status)) {
         const char *name = sigabbrev_np(WTERMSIG(status));
-        reason_set(&failure.why, "the program of rank %u was killed by SIG%s%s%.320s", rank,
+        reason_set(&failure.why, "the program of rank %u was killed by SIG%s%s%.240s", rank,
                    name != NULL ? name : "?", sep, words);
     } else {
-        reason_set(&failure.why, "the program of rank %u ended with code %d%s%.320s", rank,
+        reason_set(&failure.why, "the program of rank %u ended with code %d%s%.240s", rank,
                    WEXITSTATUS(status), sep, words);
     }
     failure.late = !failure.outside && blames_peer(output);

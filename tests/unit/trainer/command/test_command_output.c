@@ -182,6 +182,7 @@ static void test_what_an_end_means(void **state)
 
     failure = failure_of_exit(&job, &none, 5, KILLED(SIGKILL), &f->output);
     assert_true(failure.outside);
+    assert_string_equal(failure.why.text, "the program of rank 5 was killed by SIGKILL");
     failure = failure_of_exit(&job, &none, 5, KILLED(SIGSEGV), &f->output);
     assert_false(failure.outside);
     assert_non_null(strstr(failure.why.text, "killed by SIGSEGV"));
