@@ -62,12 +62,9 @@ static bool accepts_others(const struct jobspec *spec)
            spec->parallel.pipeline.stages <= 1;
 }
 
-/* Of a job with a command: nothing is saved, and no lanes move. */
+/* Sets what only jobs with a command have. */
 static void set_command(const struct jobspec *spec, struct fsm_config *config)
 {
-    config->stages = 1;
-    config->lanes = (uint32_t)spec->workers.count; /* as in its layout */
-    config->shares = FSM_SHARES_FILE;
     config->saves_nothing = true;
     config->budget = (uint32_t)spec->command.restart.budget;
     config->grace_ms = spec->command.grace_ms;

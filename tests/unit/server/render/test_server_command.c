@@ -36,9 +36,11 @@ static void state_machine_knows_what_the_file_says(void **state)
         assert_int_equal(config->min, 2);
         assert_int_equal(config->most, 4);
         assert_int_equal(config->spares, 0);
-        assert_int_equal(config->stages, 1);
-        assert_int_equal(config->lanes, 4);
-        assert_int_equal(config->shares, FSM_SHARES_FILE);
+        assert_int_equal(config->stages, 0);
+        assert_int_equal(config->lanes, 0); /* none moves */
+        assert_true(config->saves_nothing);
+        assert_int_equal(config->budget, spec.command.restart.budget);
+        assert_int_equal(config->grace_ms, spec.command.grace_ms);
         assert_int_equal(config->lanes_audited, 0);
         assert_int_equal(config->states_audited, 0);
         assert_false(config->on_device);
