@@ -11,7 +11,7 @@ import pytest
 
 from home import ROOT, Home, alive, until
 
-SAMPLE = 6
+SAMPLE = 4
 PROGRAM = ROOT / "tests/e2e/command_program.py"
 JOB = f"""\
 name: mine
