@@ -195,7 +195,8 @@ function fileTab(page) {
     const update = () => {
         const job = page.job;
         facts.set({
-            'Model': job.command ? `a command: ${job.command}` : job.model, 'Checkpoints': job.store,
+            'Model': job.command ? `a command: ${job.command}` : job.model,
+            'Checkpoints': job.store,
             'Submitted': formatTime(job.submitted_at), 'Started': formatTime(job.started_at),
             'Ended': formatTime(job.ended_at),
             'Steps of an epoch': formatCount(job.steps_per_epoch || NaN),
