@@ -33,20 +33,23 @@ static enum status find_port(const char *host, uint16_t *out)
     struct addrinfo *found = NULL;
     if (getaddrinfo(host, "0", &hints, &found) != 0)
         return ST_INVALID;
-    struct sockaddr_storage address;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
+    memset(&address, 0, sizeof(address));
     socklen_t size = sizeof(address);
     const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     enum status st = ST_OK;
     if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &size) != 0)
+        getsockname(fd, &address.any, &size) != 0)
         st = status_from_errno(errno);
     if (fd >= 0)
         (void)close(fd);
     freeaddrinfo(found);
-    *out = st != ST_OK ? 0
-                       : ntohs(address.ss_family == AF_INET6
-                                   ? ((const struct sockaddr_in6 *)&address)->sin6_port
-                                   : ((const struct sockaddr_in *)&address)->sin_port);
+    const bool is_v6 = address.any.sa_family == AF_INET6;
+    *out = st == ST_OK ? ntohs(is_v6 ? address.v6.sin6_port : address.v4.sin_port) : 0;
     return st;
 }
 
@@ -238,10 +241,11 @@ static void set_place(struct list *list, const struct jobspec *job,
 
 static enum status finish_list(struct list *list, char ***out)
 {
-    if (list->st == ST_OK)
+    if (list->st == ST_OK) {
         *out = list->texts; /* the rest of it is NULL */
-    else
+    } else {
         launch_free(list->texts);
+    }
     return list->st;
 }
 
