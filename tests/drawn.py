@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Tests that aren't there without nvcc, or whose beginning says so; without a program of a package.
-LACKING = ("test_attention", "test_shapes_emulated", "test_kernels_", "test_ops_cuda", "sim_mutants", "tensorboard_job", "s3", "net_")
+LACKING = ("test_attention", "test_shapes_emulated", "test_kernels_", "test_ops_cuda", "sim_mutants", "tensorboard", "s3", "net_")
 
 
 def slow():
