@@ -46,7 +46,7 @@
 #define JOBSPEC_SETS_MAX    256         /* --set of one job */
 #define JOBSPEC_SET_BYTES   8192        /* one of them */
 
-/* Of a job with a command. */
+/* Bounds of a command. */
 #define JOBSPEC_TEXTS_BYTES   8192
 #define JOBSPEC_PATTERN_BYTES 256
 #define JOBSPEC_CODES_MAX     32

@@ -412,7 +412,7 @@ void sim_plain_check_task(struct sim *sim, const char *job); /* the store is ask
 void sim_plain_check_end(struct sim *sim, struct coord *coord, const Cairn__V1__TrainerRef *ref);
 /* A user asks it to pause: what it is before that. */
 void sim_plain_asked(struct sim *sim, uint32_t job, const struct fsm *m);
-/* It ran, and was asked to pause or stop just now: its workers leave by themselves. */
+/* Checks a job that ran and was just asked to pause or stop: its workers leave by themselves. */
 void sim_plain_check_told(struct sim *sim, uint32_t job, const struct fsm *m);
 /* After each event: nothing is saved, a pause holds, and a success is one. */
 void sim_plain_look(struct sim *sim, uint32_t job, const struct coord_job *of);

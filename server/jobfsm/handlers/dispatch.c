@@ -490,7 +490,7 @@ void fsm_resume(struct fsm *m, int64_t now, int64_t wall, struct fsm_actions *ou
     }
     m->stepped_at = 0;
     m->spares.again_at = now;
-    /* Who was told to go without a save has its time anew, also if a generation follows. */
+    /* Workers that were told to go without a save have their time anew, whatever follows. */
     bool gently = fsm_ends(m) && (m->ending.to != FSM_RECOVERING || m->config.saves_nothing) &&
                   m->ending.to != FSM_FAILED && m->ending.to != FSM_KILLED;
     m->ending.survivors_until = m->grace_until + FSM_KEEP_MS;

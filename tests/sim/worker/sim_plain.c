@@ -22,7 +22,7 @@
 
 /* ---- the world ---- */
 
-/* Of the seed alone, once all else is known: other worlds stay as they were. */
+/* Plain jobs follow from the seed alone, last of all: other worlds stay as they were. */
 void sim_plain_begin(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count && sim->options.plain; i++) {

@@ -211,7 +211,7 @@ static void texts_have_bounds(void **state)
     struct jobspec *job auto_free = calloc(1, sizeof(*job));
     char text[2 * JOBSPEC_TEXTS_BYTES];
     for (int more = 0; more < 2; more++) {
-        /* Of 8192 bytes a mark, a NUL and the end are not the text's. */
+        /* A mark, a NUL and the end take 3 of the 8192 bytes. */
         (void)snprintf(text, sizeof(text), "name: a\ncommand: {run: '%0*d'}\n",
                        JOBSPEC_TEXTS_BYTES - 3 + more, 0);
         if (more == 0) {

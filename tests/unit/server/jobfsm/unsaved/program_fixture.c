@@ -49,7 +49,7 @@ void program_go_on(struct bench *b)
         assert_false(b->m.ranks[i].source);
 }
 
-/* It has slots: FORMING without a word to the store. */
+/* The job gets slots: FORMING without a word to the store. */
 void program_form(struct bench *b)
 {
     bench_place(b);
@@ -81,7 +81,7 @@ void program_finish(struct bench *b, uint32_t rank)
     program_saves_nothing(b);
 }
 
-/* Those that live say so, of the generation that parks. */
+/* Living workers say that they have parked, if their generation parks. */
 void program_park_all(struct bench *b)
 {
     for (uint32_t i = 0; i < b->m.size && b->m.ending.parks; i++) {

@@ -10,7 +10,7 @@
 struct fsm_config program_config(void);
 /* Checks that nothing of a save left the machine with the last event; the calls below do, too. */
 void program_saves_nothing(const struct bench *b);
-/* It has slots: FORMING. */
+/* The job gets slots: FORMING. */
 void program_form(struct bench *b);
 /* From FORMING to RUNNING. */
 void program_go_on(struct bench *b);
