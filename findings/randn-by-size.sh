@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PyTorch 2.15.0: after the same seed torch.randn(15) and torch.randn(16) have no number in common, not even the first. torch.rand and
-# NumPy's generators give the shorter one as the beginning of the longer.
+# PyTorch 2.15.0: after the same seed torch.randn(15) and torch.randn(16) have no number in common, not even the first. torch.rand gives
+# the shorter one as the beginning of the longer.
 #
 # Expected: a generator gives a sequence, and a longer tensor takes more of it.
 # Seen, torch 2.15.0 on a CPU:
