@@ -6,6 +6,9 @@
     seeded     a dataset whose augmentations are the same after a restart                           help(cairn.torch.seeded)
     generator  random numbers for a sample                                                          help(cairn.torch.generator)
     settle     equal bits after a restart, with three processes or more                             help(cairn.torch.settle)
+    ordered    gradients summed in the order of the ranks                                  help(cairn.torch.ordered)
+    Lanes      one result for any number of processes                                      help(cairn.torch.Lanes)
+    convert    others' checkpoints as safetensors files                                    help(cairn.torch.convert)
     load       a checkpoint's tensors, without a coordinator                                        help(cairn.torch.load)
 
 A program of the usual kind, on one process or, under torchrun or Cairn, on several:
@@ -18,9 +21,12 @@ A program of the usual kind, on one process or, under torchrun or Cairn, on seve
             criterion(model(x), y).backward()
             optimizer.step()
 """
+from ..convert import convert
 from .data import Batches, generator, seeded
+from .lanes import Lane, Lanes
 from .loop import settle, steps
+from .ordered import ordered
 from .restoring import Tensors, load
 from .state import State
 
-__all__ = ["State", "steps", "settle", "Batches", "seeded", "generator", "load", "Tensors"]
+__all__ = ["State", "steps", "settle", "Batches", "seeded", "generator", "load", "Tensors", "ordered", "Lanes", "Lane", "convert"]

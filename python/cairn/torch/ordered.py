@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 _HALF = (torch.bfloat16, torch.float16)
-_Model = TypeVar("_Model", bound=DistributedDataParallel)
+_Model = TypeVar("_Model", bound=torch.nn.Module)
 
 
 def _sum(parts: list[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
@@ -50,12 +50,15 @@ def ordered(model: _Model) -> _Model:
     """Lets a DistributedDataParallel model sum its gradients in the order of the ranks, and returns it.
 
     Call it once, right after the model was wrapped. Each rank receives every other rank's gradients: (ranks - 1) times their size, a
-    ring all-reduce about twice. Two ranks need it not: a + b is b + a. The error of a rank that died comes out of backward().
+    ring all-reduce about twice. Two ranks need it not: a + b is b + a. The error of a rank that died comes out of backward(). Where one
+    process is all there is, a model that isn't wrapped is returned as it is.
 
     Raises ValueError for sparse gradients, in the first backward pass, TypeError for a model that isn't wrapped, and RuntimeError,
     from PyTorch, where the model has a communication hook already.
     """
     if not isinstance(model, DistributedDataParallel):
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return model
         raise TypeError(f"cairn.torch.ordered wants a DistributedDataParallel model, not {type(model).__name__}")
     model.register_comm_hook(model.process_group, _hook)
     return model
