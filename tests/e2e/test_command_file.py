@@ -50,6 +50,22 @@ def test_plan_says_what_would_be_started(home):
     assert done.returncode == 2 and "model is not for a job with a command" in done.stderr
 
 
+def test_plan_says_what_would_be_saved(home):
+    done = plan(home, "-", JOB)
+    assert "checkpoints   none: what it goes on from, it saves itself\n" in done.stdout
+    path = write(home, JOB + "checkpoint: {every: 10 steps, keep: {last: 2, every: 50 steps, best: {metric: eval_loss}}}\n")
+    done = plan(home, path, "")
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert f"checkpoints   every 10 steps, to {home.dir}/checkpoints\n" in done.stdout
+    assert "kept          the last 2, those of every 50 steps, the best 1 by eval_loss\n" in done.stdout
+    assert "copies        every 1 step, on the node of the workers\n" in done.stdout
+    done = home.cairn("plan", path, "--set", "checkpoint={every: auto, memory_every: none}")
+    assert "copies        those that become checkpoints\n" in done.stdout, done.stdout
+    done = home.cairn("plan", path, "--set", "command.processes=2", check=False)
+    assert done.returncode == 2 and "saves the state of one process per worker" in done.stderr
+    assert "set command.processes to 1 and workers.count to 4, or remove checkpoint" in done.stderr
+
+
 @pytest.mark.parametrize("change, said", [
     ("command.workdir=nowhere", "mine.yaml: the job file has mistakes"),
     ("command.workdir=nowhere", "command.workdir: {dir}/nowhere: there is no such folder"),
@@ -60,6 +76,9 @@ def test_plan_says_what_would_be_started(home):
     ("command.folder=/proc/x", "can make nothing in /proc"),
     ("command=null", "there is neither a model nor a command"),
     ("command.env.RANK=1", "command.env can't set RANK"),
+    ("checkpoint.store=/proc/x", "can make nothing in /proc"),
+    ("checkpoint.store=s3://bucket/x", "can't be in S3"),
+    ("checkpoint.peers=1", "copies of its state stay on their node"),
 ])
 def test_submit_refuses_what_can_not_run(home, change, said):
     path = write(home, JOB)
