@@ -87,6 +87,24 @@ def test_submit_refuses_what_can_not_run(home, change, said):
     assert done.returncode == 2 and said.format(dir=home.dir) in done.stderr, done.stderr
 
 
+def test_a_program_that_is_to_be_saved_has_a_store(home):
+    """It gets no slot."""
+    keeper = home.submit(TINY.replace("12 steps", "100000 steps").replace("count: 2", "count: 1"))
+    path = write(home, JOB.replace("folder: out", "grace: 5 s") + "checkpoint: {every: 10 steps}\n")
+    name = home.cairn("submit", path, "-o", "name").stdout.strip()
+    assert home.show(name)["store"] == f"{home.dir}/checkpoints/{name}"
+    shown = home.cairn("show", name).stdout
+    assert "command      python3 train.py" in shown and f"store        {home.dir}/checkpoints/{name}\n" in shown, shown
+    assert "memory_every: 1 step\n" in home.show(name)["job_file"], home.show(name)["job_file"]
+    why = home.cairn("why", name).stdout
+    assert "Checkpoints: every 10 steps." in why and "nan" not in why.lower(), why
+    done = home.cairn("save", name, check=False)
+    assert done.returncode == 4 and "is QUEUED: there is nothing to save" in done.stderr, done.stderr
+    assert home.cairn("ckpt", "ls", name, check=False).returncode == 0
+    home.cairn("kill", name)
+    home.cairn("kill", keeper)
+
+
 def test_a_program_without_a_path_is_looked_for_where_it_runs(home):
     """Two jobs can't have one folder. Neither gets a slot: what happens then is told elsewhere."""
     keeper = home.submit(TINY.replace("12 steps", "100000 steps").replace("count: 2", "count: 1"))
