@@ -53,7 +53,8 @@ enum cairn_status {
     CAIRN_CORRUPT = -200, /* what was stored is damaged */
     CAIRN_STALE = -301,   /* this start of the program is over: end */
     CAIRN_CHANGED = -302, /* the state isn't as it was described */
-    CAIRN_VERSION = -502, /* library and worker, or what was stored, are of different versions */
+    CAIRN_OTHER_VERSION =
+        -502, /* library and worker, or what was stored, are of different versions */
 };
 
 /* The first six are those of the checkpoint format (docs/format.md). */
@@ -88,8 +89,8 @@ enum cairn_kind {
     CAIRN_PRIVATE = 3,
 };
 
-#define CAIRN_NAME 128 /* bytes of a name, with its NUL */
-#define CAIRN_DIMS 8
+#define CAIRN_NAME        128 /* bytes of a name, with its NUL */
+#define CAIRN_DIMS        8
 #define CAIRN_TENSORS_MAX 65536
 
 /* data is copied before cairn_save_start returns: it changes before cairn_save_copied. */
@@ -121,7 +122,7 @@ struct cairn_options {
  * Connects to the worker's process, which CAIRN_SOCKET names. options: or NULL.
  * Errors: CAIRN_NOT_FOUND  there is none: the program was started without Cairn, or its job has no
  *                          `checkpoint`; CAIRN_REFUSED  another process of this rank is connected
- *         CAIRN_VERSION, CAIRN_TIMED_OUT, CAIRN_NO_MEMORY
+ *         CAIRN_OTHER_VERSION, CAIRN_TIMED_OUT, CAIRN_NO_MEMORY
  */
 CAIRN_API CAIRN_MUST_CHECK int cairn_open(const struct cairn_options *options, struct cairn **out);
 /* Ends the connection, which says nothing about the job. NULL is fine. */
@@ -215,7 +216,7 @@ struct cairn_state; /* opaque; independent of the connection it came from */
  */
 CAIRN_API CAIRN_MUST_CHECK int cairn_restore(struct cairn *c, struct cairn_state **out);
 /* Opens a checkpoint's folder, of such a job or of a model of Cairn's; needs no coordinator.
- * Errors: CAIRN_NOT_FOUND, CAIRN_CORRUPT, CAIRN_VERSION, … */
+ * Errors: CAIRN_NOT_FOUND, CAIRN_CORRUPT, CAIRN_OTHER_VERSION, … */
 CAIRN_API CAIRN_MUST_CHECK int cairn_state_open(const char *path, struct cairn_state **out);
 /* NULL is fine. */
 CAIRN_API void cairn_state_close(struct cairn_state *state);

@@ -1,25 +1,5 @@
-# Sourced by the scripts beside this folder, which set `work`, a folder of their own that goes in the end: the packages that they
-# pin, from PyPI, in an environment there (FINDINGS_PYTHON: one that is there already), and a server on a port of its own. Nothing
-# of Cairn is run.
-server=
-end() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap end EXIT
-packages() {
-    python=${FINDINGS_PYTHON:-}
-    if [ -z "$python" ]; then
-        python3 -m venv "$work/venv"
-        "$work/venv/bin/pip" install -q --disable-pip-version-check "$@"
-        python=$work/venv/bin/python
-    fi
-    for pinned in "$@"; do
-        name=${pinned%%==*}
-        "$python" -c "import importlib.metadata as m, sys; sys.exit(m.version('${name%%[*}') != '${pinned#*==}')" ||
-            { echo "$pinned is not what $python has" >&2; exit 77; }
-    done
-}
+# Sourced by the scripts beside this folder, as packages.sh is: besides, a server on a port of its own.
+. "$(dirname "$0")/lib/packages.sh"
 # serve COMMAND...: its server on $port of loopback; sets S3, the address of an empty store, once $1 of it answers.
 serve() {
     path=$1

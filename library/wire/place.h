@@ -22,11 +22,11 @@
 #include "common/status.h"
 #include "library/wire/wire.h"
 
-#define PLACE_BUFFERS 8
-#define PLACE_BYTES   6 /* number of buffer "bytes" */
-#define PLACE_RANKS   7 /* number of buffer "ranks" */
-#define PLACE_ALIGN   64u
-#define PLACE_AREAS   "cairn.areas" /* struct place_areas, then a uint64_t for each rank: bytes */
+#define PLACE_BUFFERS   8
+#define PLACE_BYTES     6 /* number of buffer "bytes" */
+#define PLACE_RANKS     7 /* number of buffer "ranks" */
+#define PLACE_ALIGN     64u
+#define PLACE_AREAS     "cairn.areas" /* struct place_areas, then a uint64_t for each rank: bytes */
 #define PLACE_BLOBS_MAX 256u
 
 struct place_areas {
@@ -61,9 +61,9 @@ struct place {
 };
 
 struct layout_places {
-    struct place *places;                  /* [count]; owned */
+    struct place *places; /* [count]; owned */
     uint64_t count;
-    uint64_t buffer_bytes[PLACE_BUFFERS];  /* of PLACE_RANKS: this rank's area */
+    uint64_t buffer_bytes[PLACE_BUFFERS];     /* of PLACE_RANKS: this rank's area */
     uint64_t entries, blobs, blobs_end, data; /* offsets in the area */
 };
 

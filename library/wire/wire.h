@@ -1,7 +1,7 @@
 /*
  * What libcairn and the worker's process say to each other, over a Unix socket of the two.
  *
- *     program (library/) ──requests──▶ worker (trainer/relay/) ──▶ session
+ *     program (library/client/) ──requests──▶ worker (trainer/relay/) ──▶ session
  *             └──── page, copy files: memory of both ────┘
  *
  * Socket: SOCK_STREAM, in the abstract namespace; WIRE_SOCKET_ENV has its name, an '@' for the NUL.

@@ -95,3 +95,18 @@ def test_frameworks_start_unchanged_and_come_back(script):
         home.wait_state(job, "SUCCEEDED", seconds=300)
         assert said(home, job, "done") == ["2"]
         assert home.show(job)["restarts"] == 1
+
+
+def test_py_spy_tells_of_a_program_that_can_not():
+    """Where faulthandler is off, and SIGABRT ignored, the line of a hung process is read from its memory."""
+    if not Path(f"{PEER}/bin/py-spy").exists():
+        pytest.skip("py-spy is no part of this environment")
+    script = ("import signal, time, faulthandler\nfaulthandler.disable()\nsignal.signal(signal.SIGABRT, signal.SIG_IGN)\n"
+              "def hang_here():\n    time.sleep(1000)\nprint('step 1', flush=True)\nhang_here()\n")
+    with Home() as home:
+        (home.dir / "hang.py").write_text(script, encoding="utf-8")
+        job = home.submit(text("ddp.py"), command__run=f"[{PEER}/bin/python, hang.py]", command__hang="2 s", workers__count=1,
+                          command__workdir=str(home.dir), command__restart__budget=1,
+                          command__env=f"{{PATH: \"{PEER}/bin:/usr/bin:/bin\"}}")
+        shown = home.wait_state(job, "FAILED", seconds=60)
+        assert "it is in hang.py, line 5 in hang_here" in shown["reason"], shown["reason"]

@@ -20,6 +20,7 @@
 #include "trainer/command/output.h"
 #include "trainer/command/preload.h"
 #include "trainer/command/process.h"
+#include "trainer/command/spy.h"
 
 enum {
     MEET_MS = 60000,        /* the other workers start, too */
@@ -196,23 +197,41 @@ static void describe(const struct command_worker *c, uint32_t i, bool is_stopped
     reason_set(&out->why, "the program of rank %u %s%s%.200s%s", c->place.rank + i, beginning,
                is_stopped            ? "is stopped (state T)"
                : stack.at[0] != '\0' ? "is in "
-                                     : "",
+                                     : "doesn't say where it is",
                is_stopped ? "" : stack.at,
                !is_stopped && stack.waits ? " (it waits for other ranks)" : "");
 }
 
-/* Has Python's processes write their stacks, from the first one on, `count` of them. */
+/* Has py-spy tell where a process is, which stays as it is. False: it can't. */
+static bool spy_on(struct command_worker *c, uint32_t i)
+{
+    const struct command_options *o = c->options;
+    char **env = NULL;
+    if (launch_environment(o->job, o->assignment, &c->place, i, o->worker, &env) != ST_OK)
+        return false;
+    const bool told = spy_add_stack(c->processes[i].pid, env, now_ms(), &c->members[i].output);
+    launch_free(env);
+    return told;
+}
+
+/* Has Python's processes write their stacks, from the first one on, `count` of them. Those on which
+ * py-spy can tell aren't asked. */
 static void ask_for_stacks(struct command_worker *c, uint32_t first, uint32_t count)
 {
     const int64_t until = now_ms() + STACK_MS;
     bool waits = true;
-    for (uint32_t i = first; i < first + count; i++)
-        process_signal(&c->processes[i], SIGABRT);
+    bool asked[COMMAND_PROCESSES_MAX];
+    for (uint32_t i = first; i < first + count; i++) {
+        asked[i] = c->processes[i].ended || !spy_on(c, i);
+        if (asked[i])
+            process_signal(&c->processes[i], SIGABRT);
+    }
     while (waits && now_ms() < until) {
         turn(c, LOOK_MS);
         waits = false;
         for (uint32_t i = first; i < first + count; i++)
-            waits = waits || (!c->processes[i].ended && !process_is_stopped(&c->processes[i]));
+            waits = waits ||
+                    (asked[i] && !c->processes[i].ended && !process_is_stopped(&c->processes[i]));
     }
     turn(c, 0);
 }

@@ -60,6 +60,19 @@ static void end_line(struct output *output, bool repaints, int64_t now_ms)
     output->used = 0;
 }
 
+void output_add(struct output *output, const char *text, size_t size, int64_t now_ms)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '\n' || text[i] == '\r') {
+            end_line(output, text[i] == '\r', now_ms);
+        } else {
+            output->line[output->used++] = text[i];
+            if (output->used == sizeof(output->line))
+                end_line(output, false, now_ms);
+        }
+    }
+}
+
 bool output_read(struct output *output, int fd, int64_t now_ms)
 {
     char bytes[4096];
@@ -70,15 +83,7 @@ bool output_read(struct output *output, int fd, int64_t now_ms)
         if (size <= 0)
             return size < 0 && errno == EAGAIN;
         total += (size_t)size;
-        for (ssize_t i = 0; i < size; i++) {
-            if (bytes[i] == '\n' || bytes[i] == '\r') {
-                end_line(output, bytes[i] == '\r', now_ms);
-            } else {
-                output->line[output->used++] = bytes[i];
-                if (output->used == sizeof(output->line))
-                    end_line(output, false, now_ms);
-            }
-        }
+        output_add(output, bytes, (size_t)size, now_ms);
     }
     return true;
 }

@@ -36,6 +36,8 @@ struct output {
 
 /* Reads what is there, 64 KiB at most, and goes through it. False: the end, fd can be closed. */
 bool output_read(struct output *output, int fd, int64_t now_ms);
+/* Goes through text as if it had been written. */
+void output_add(struct output *output, const char *text, size_t size, int64_t now_ms);
 /* Goes through what has no end of line, if there is such. */
 void output_flush(struct output *output);
 /* Returns the n-th line from the end, 0 the newest; NULL: there is none, or none any more. */
