@@ -141,7 +141,7 @@ static void check_command(struct reader *reader)
     char program[2 * LIMIT_PATH];
     bool found = false;
     const struct tree_node *node = reader_locate(reader, "command", &found);
-    if (!reader->command || !found)
+    if (reader->kind == SCHEMA_MODEL || !found)
         return;
     if (!reader->commands) {
         jobspec_report_add(&reader->report, node->key_place,

@@ -112,6 +112,7 @@ struct jobspec_command {
     char progress[JOBSPEC_PATTERN_BYTES]; /* its group 1 is the finished step; "": none */
     int64_t grace_ms;                     /* from SIGTERM to SIGKILL */
     int64_t hang_ms;                      /* without progress; 0: never */
+    bool saves; /* the job has a `checkpoint`: Cairn saves what the program hands over */
     struct {
         bool codes_given; /* false: every code is restarted */
         uint32_t codes[JOBSPEC_CODES_MAX];
@@ -208,7 +209,8 @@ struct jobspec {
     struct jobspec_command command;
 };
 
-/* True if the job runs a command of the user's: it has no model, data, training or checkpoints. */
+/* True if the job runs a command of the user's: it has no model, data or training, and checkpoints
+ * only if command.saves. */
 bool jobspec_is_command(const struct jobspec *job);
 /* The command as one line for people: arguments in quotes where a shell would want them. What has
  * no room is left out, and "..." ends it. */

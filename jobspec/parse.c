@@ -152,7 +152,7 @@ static void fill_defaults(struct reader *reader)
         const struct field *field = &fields[i];
         bool has_value = reader->given[i].node != NULL && !reader->given[i].bad;
         if (has_value || field->fallback == NULL || field->offset == FIELD_NOWHERE ||
-            !schema_is_for(field, reader->command))
+            !schema_is_for(field, reader->kind))
             continue;
         struct refusal refusal;
         enum status st =
@@ -169,7 +169,7 @@ static void refuse_for_command(struct reader *reader, const struct field *field)
 {
     char path[READER_PATH_BYTES];
     bool found = false;
-    (void)snprintf(path, sizeof(path), "%.*s", (int)schema_not_for(field, reader->command),
+    (void)snprintf(path, sizeof(path), "%.*s", (int)schema_not_for(field, reader->kind),
                    field->path);
     const struct tree_node *node = reader_locate(reader, path, &found);
     CHECK(found);
@@ -184,7 +184,7 @@ static void check_use(struct reader *reader, const struct field *field, size_t i
     size_t selector = 0;
     if (node == NULL)
         return;
-    if (!schema_is_for(field, reader->command)) {
+    if (!schema_is_for(field, reader->kind)) {
         refuse_for_command(reader, field);
         return;
     }
@@ -232,8 +232,8 @@ static size_t missing_section(const struct reader *reader, const char *path)
 
 static void check_required(struct reader *reader, const struct field *field, size_t index)
 {
-    if (reader->given[index].node != NULL || !schema_is_for(field, reader->command) ||
-        (!reader->command && !schema_applies(field, &reader->job)) ||
+    if (reader->given[index].node != NULL || !schema_is_for(field, reader->kind) ||
+        (reader->kind == SCHEMA_MODEL && !schema_applies(field, &reader->job)) ||
         (field->flags & (FIELD_REQUIRED | FIELD_WITH_SECTION)) == 0)
         return;
     size_t size = missing_section(reader, field->path);
@@ -257,7 +257,7 @@ static bool check_kind(struct reader *reader)
     static const char *const sections[] = { "command", "model", "data", "train" };
     for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
         if (tree_find(reader->tree.root, sections[i]) != NULL || was_meant(reader, sections[i]))
-            return i > 0 || reader->command;
+            return i > 0 || reader->kind != SCHEMA_MODEL;
     }
     jobspec_report_add(&reader->report, (struct jobspec_place){ 0 },
                        "add model, data and train, or for a program of your own "
@@ -271,9 +271,10 @@ static void check_fields(struct reader *reader)
     size_t count = 0;
     const struct field *fields = schema_fields(&count);
     const bool kind_known = reader->tree.complete && check_kind(reader);
+    const enum schema_kind other = reader->kind == SCHEMA_MODEL ? SCHEMA_COMMAND : SCHEMA_MODEL;
     for (size_t i = 0; i < count; i++) {
         check_use(reader, &fields[i], i);
-        const bool of_all = schema_is_for(&fields[i], !reader->command);
+        const bool of_all = schema_is_for(&fields[i], other);
         if (reader->tree.complete && (kind_known || of_all))
             check_required(reader, &fields[i], i);
     }
@@ -331,13 +332,17 @@ static enum status read_job(struct reader *reader, size_t set_count)
     enum status st = read_sources(reader, set_count);
     if (st != ST_OK)
         return st;
-    reader->command = tree_find(reader->tree.root, "command") != NULL;
+    if (tree_find(reader->tree.root, "command") != NULL) {
+        const bool saves = tree_find(reader->tree.root, "checkpoint") != NULL;
+        reader->kind = saves ? SCHEMA_SAVED : SCHEMA_COMMAND;
+        reader->job.command.saves = saves;
+    }
     read_section(reader, "", reader->tree.root);
     fill_defaults(reader);
     check_fields(reader);
     clear_unused(reader);
     if (reader->tree.complete)
-        reader->command ? reader_resolve_command(reader) : reader_resolve(reader);
+        reader->kind == SCHEMA_MODEL ? reader_resolve(reader) : reader_resolve_command(reader);
     reader_name_store_once(reader);
     reader_check_room(reader);
     reader_check_allowed(reader);

@@ -27,8 +27,8 @@ struct reader {
     const struct jobspec_look *look;
     bool commands; /* of those who may not name all paths, jobs may have commands */
     bool taken;
-    bool command; /* the file has a command: what is for models isn't for it */
-    bool change;  /* settings of a job that is there already, no file */
+    bool change;           /* settings of a job that is there already, no file */
+    enum schema_kind kind; /* of the job: what is for others isn't for it */
     struct jobspec job;
     struct {
         const struct tree_node *node; /* NULL: not in the file */

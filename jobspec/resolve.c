@@ -468,6 +468,38 @@ void reader_resolve(struct reader *reader)
     check_state(reader);
 }
 
+/* Checks what Cairn doesn't do of the state of a program, and fills in how often it is copied. */
+static void resolve_saves(struct reader *reader)
+{
+    struct jobspec *job = &reader->job;
+    const char *store = job->checkpoint.store;
+    if (job->checkpoint.memory_every == JOBSPEC_EVERY_AUTO)
+        job->checkpoint.memory_every = 1;
+    if (job->checkpoint.peers > 0 && reader_is_good(reader, "checkpoint.peers")) {
+        reader_mistake(
+            reader, "checkpoint.peers", "remove this key",
+            "checkpoint.peers: %lld is not for a job with a command: copies of its state "
+            "stay on their node",
+            (long long)job->checkpoint.peers);
+    }
+    if (reader_is_good(reader, "checkpoint.store") && strncmp(store, "s3://", 5) == 0) {
+        reader_mistake(reader, "checkpoint.store",
+                       "write a folder, which may be on a network file system",
+                       "the checkpoints of a job with a command can't be in S3");
+    }
+    if (job->command.processes > 1 && reader_has(reader, "command.processes")) {
+        char way_out[LIMIT_REASON];
+        (void)snprintf(way_out, sizeof(way_out),
+                       "set command.processes to 1 and workers.count to %lld, or remove checkpoint",
+                       (long long)(job->command.processes * job->workers.count));
+        reader_mistake(
+            reader, "command.processes", way_out,
+            "command.processes: %lld is not for a job with a checkpoint: Cairn saves the "
+            "state of one process per worker",
+            (long long)job->command.processes);
+    }
+}
+
 void reader_resolve_command(struct reader *reader)
 {
     struct jobspec *job = &reader->job;
@@ -478,4 +510,6 @@ void reader_resolve_command(struct reader *reader)
     if (reader_is_good(reader, "workers.min"))
         resolve_min(reader);
     reader_check_preload(reader);
+    if (job->command.saves)
+        resolve_saves(reader);
 }

@@ -220,8 +220,8 @@ static const struct field fields[] = {
       .fallback = "10" },
 };
 
-/* The keys of every job. Those below "command" are for jobs with a command, all others for jobs
- * with a model. */
+/* The keys of every job. Those below "command" are for jobs with a command, those below
+ * "checkpoint" for jobs of which Cairn saves something, all others for jobs with a model. */
 static const char *const of_all_jobs[] = { "name", "workers.count", "workers.min", "workers.device",
                                            "workers.threads" };
 
@@ -482,26 +482,35 @@ void schema_value_text(const char *path, const struct jobspec *job, char *out, s
     }
 }
 
-bool schema_is_for(const struct field *field, bool command)
+enum schema_kind schema_kind_of(const struct jobspec *job)
+{
+    if (!jobspec_is_command(job))
+        return SCHEMA_MODEL;
+    return job->command.saves ? SCHEMA_SAVED : SCHEMA_COMMAND;
+}
+
+bool schema_is_for(const struct field *field, enum schema_kind kind)
 {
     for (size_t i = 0; i < COUNT(of_all_jobs); i++) {
         if (strcmp(field->path, of_all_jobs[i]) == 0)
             return true;
     }
-    return (below(field->path, "command") != NULL) == command;
+    if (kind == SCHEMA_SAVED && below(field->path, "checkpoint") != NULL)
+        return true;
+    return (below(field->path, "command") != NULL) == (kind != SCHEMA_MODEL);
 }
 
 /* True if some key below a section is for jobs of that kind. */
-static bool section_is_for(const char *section, bool command)
+static bool section_is_for(const char *section, enum schema_kind kind)
 {
     for (size_t i = 0; i < COUNT(fields); i++) {
-        if (below(fields[i].path, section) != NULL && schema_is_for(&fields[i], command))
+        if (below(fields[i].path, section) != NULL && schema_is_for(&fields[i], kind))
             return true;
     }
     return false;
 }
 
-size_t schema_not_for(const struct field *field, bool command)
+size_t schema_not_for(const struct field *field, enum schema_kind kind)
 {
     for (const char *dot = strchr(field->path, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
         char section[FIELD_WORD_BYTES];
@@ -509,7 +518,7 @@ size_t schema_not_for(const struct field *field, bool command)
         CHECK(size < sizeof(section));
         memcpy(section, field->path, size);
         section[size] = '\0';
-        if (!section_is_for(section, command))
+        if (!section_is_for(section, kind))
             return size;
     }
     return strlen(field->path);
@@ -517,7 +526,7 @@ size_t schema_not_for(const struct field *field, bool command)
 
 bool schema_applies(const struct field *field, const struct jobspec *job)
 {
-    if (!schema_is_for(field, jobspec_is_command(job)))
+    if (!schema_is_for(field, schema_kind_of(job)))
         return false;
     if (field->when_path == NULL)
         return true;

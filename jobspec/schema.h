@@ -106,11 +106,18 @@ void schema_words(const struct field *field, char *out, size_t capacity);
 unsigned schema_value(const char *path, const struct jobspec *job);
 void schema_value_text(const char *path, const struct jobspec *job, char *out, size_t capacity);
 
-/* True if the field is for jobs with a command, or else with a model; some are for both. */
-bool schema_is_for(const struct field *field, bool command);
+/* What decides which keys a job has. */
+enum schema_kind {
+    SCHEMA_MODEL,
+    SCHEMA_COMMAND,
+    SCHEMA_SAVED, /* a command, and Cairn saves what it computes */
+};
+enum schema_kind schema_kind_of(const struct jobspec *job);
+/* True if the field is for jobs of that kind; some are for several. */
+bool schema_is_for(const struct field *field, enum schema_kind kind);
 /* The key, or the outermost section above it, of which nothing is for jobs of that kind: how much
  * of the field's path that is. */
-size_t schema_not_for(const struct field *field, bool command);
+size_t schema_not_for(const struct field *field, enum schema_kind kind);
 
 /* True if a job has use for this field: it is for jobs of this kind, and its `when` holds. */
 bool schema_applies(const struct field *field, const struct jobspec *job);

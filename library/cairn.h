@@ -121,14 +121,15 @@ struct cairn_options {
 /*
  * Connects to the worker's process, which CAIRN_SOCKET names. options: or NULL.
  * Errors: CAIRN_NOT_FOUND  there is none: the program was started without Cairn, or its job has no
- *                          `checkpoint`; CAIRN_REFUSED  another process of this rank is connected
+ *                          `checkpoint`; CAIRN_REFUSED  another process of this rank is connected, or
+ *                          this one already; CAIRN_CLOSED  the worker that started it is gone
  *         CAIRN_OTHER_VERSION, CAIRN_TIMED_OUT, CAIRN_NO_MEMORY
  */
 CAIRN_API CAIRN_MUST_CHECK int cairn_open(const struct cairn_options *options, struct cairn **out);
 /* Ends the connection, which says nothing about the job. NULL is fine. */
 CAIRN_API void cairn_close(struct cairn *c);
-/* Returns what the last call that failed said; "" if none did. Valid until the next call. c NULL:
- * of cairn_open and of the cairn_state calls, per thread. */
+/* Returns what this thread's last call that failed said; "" if none did. Valid until the thread's
+ * next call. c: or NULL, as for cairn_open and the cairn_state calls. */
 CAIRN_API const char *cairn_why(const struct cairn *c);
 
 struct cairn_info {

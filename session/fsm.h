@@ -92,6 +92,11 @@ bool session_fsm_regrouped(const struct session_fsm *fsm, uint32_t *out_generati
 /* ---- saves ---- */
 
 enum session_due session_fsm_due(struct session_fsm *fsm, uint64_t step);
+/* Takes it that nothing was due, or was asked for, up to `step` finished steps. */
+void session_fsm_reached(struct session_fsm *fsm, uint64_t step);
+/* Returns the first step, after that which was asked for or reached, at which session_fsm_due may
+ * say or hear something; 0: ended; UINT64_MAX: none. */
+uint64_t session_fsm_next_due(const struct session_fsm *fsm);
 /* Like session_fsm_due, for any step, which may lie ahead; announced saves don't count. */
 enum session_due session_fsm_due_by_rule(const struct session_fsm *fsm, uint64_t step);
 /* Sets the number of copy files, and how many of them saves may hold. Before the first save. */

@@ -358,6 +358,45 @@ enum session_due session_fsm_due(struct session_fsm *fsm, uint64_t step)
     return due;
 }
 
+void session_fsm_reached(struct session_fsm *fsm, uint64_t step)
+{
+    if (!fsm->ready_known || step <= fsm->due_step)
+        return;
+    fsm->due_step = step < fsm->ready.total_steps ? step : fsm->ready.total_steps;
+}
+
+/* Returns the first multiple of `every` after `step`; every 0: none. */
+static uint64_t next_multiple(uint64_t step, uint64_t every)
+{
+    if (every == 0 || step > UINT64_MAX - every)
+        return UINT64_MAX;
+    return (step / every + 1) * every;
+}
+
+static uint64_t lower_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t session_fsm_next_due(const struct session_fsm *fsm)
+{
+    if (session_fsm_ended(fsm))
+        return 0;
+    if (!fsm->ready_known)
+        return UINT64_MAX;
+    const uint64_t step = fsm->due_step, total = fsm->ready.total_steps;
+    if (step >= total)
+        return UINT64_MAX;
+    uint64_t next = total;
+    next = lower_of(next, next_multiple(step, fsm->ready.save_every));
+    next = lower_of(next, next_multiple(step, fsm->ready.memory_every));
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
+        if (fsm->announced[i].state == SESSION_ANNOUNCED_AHEAD)
+            next = lower_of(next, fsm->announced[i].step);
+    }
+    return next;
+}
+
 /* ---- orders ---- */
 
 static void order_joined(struct session_fsm *fsm, Cairn__V1__TrainerOrder **order)

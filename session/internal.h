@@ -30,6 +30,7 @@ struct session_copies {
     struct copy_file files[SESSION_FILES_MAX];
     size_t share_bytes; /* bytes of buffers in one file */
     int file_count;     /* 0: not yet known */
+    bool shared;        /* another process writes to the files */
     bool needed;        /* the files are to be made now */
     int made;           /* so many, the first ones; a snapshot waits for its own only */
     enum status made_status;
@@ -62,11 +63,12 @@ struct session {
     pthread_cond_t changed; /* of anything under mutex */
     struct session_fsm fsm;
     struct session_copies copies;
-    uint32_t rank, size; /* in the generation; known with the assignment */
-    bool closing;        /* session_close or session_retire was called: the threads end */
-    bool over_called;    /* options.over was */
-    bool park_called;    /* options.park was */
-    bool retired;        /* goes on in the next: leaves no last words; under last_words_mutex */
+    struct session_followed followed; /* all NULL: the steps are done by this process */
+    uint32_t rank, size;              /* in the generation; known with the assignment */
+    bool closing;     /* session_close or session_retire was called: the threads end */
+    bool over_called; /* options.over was */
+    bool park_called; /* options.park was */
+    bool retired;     /* goes on in the next: leaves no last words; under last_words_mutex */
 
     pthread_mutex_t last_words_mutex;
     uint64_t last_words_written; /* core.last_words_version that the file holds */
@@ -96,6 +98,11 @@ int64_t session_deadline(int64_t timeout_ms);
 bool session_wait_at_store(struct session *session, int64_t deadline_ms);
 /* Wakes everybody, since something is to be sent. Under mutex. */
 void session_wake(struct session *session);
+
+/* Notes how far the process that does the steps has come; before an order is heard. Under mutex. */
+void session_hear_steps(struct session *session);
+/* Tells that process when something is due next; after whatever changes it. Under mutex. */
+void session_tell_due(struct session *session);
 
 /* Writes the last words if they changed since. Not under mutex. */
 void session_write_last_words(struct session *session);

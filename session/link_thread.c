@@ -24,6 +24,7 @@ static void link_end(struct session *session, const char *reason)
 {
     (void)pthread_mutex_lock(&session->mutex);
     session_fsm_end(&session->fsm, reason);
+    session_tell_due(session);
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
 }
@@ -91,7 +92,9 @@ static enum status link_hear(struct session *session)
         fault_point("save.announced");
     struct readback_order read;
     (void)pthread_mutex_lock(&session->mutex);
+    session_hear_steps(session);
     session_fsm_order(&session->fsm, order, session_now(session));
+    session_tell_due(session);
     const bool reads = session_fsm_read_order(&session->fsm, &read);
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);

@@ -207,6 +207,9 @@ struct session_ready {
     double step_flops;          /* operations of a step of the job; 0: not said */
     double peak_flops;       /* operations a second that this rank could do at most; 0: not known */
     size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
+    /* Copy files are filled by another process (session_snapshot, fill). Ranks may be in different
+     * steps then, so what this generation was restored from stays until session_peers_complete. */
+    bool shared;
 };
 /* Returns what `ready` asks of host memory. */
 struct session_demand session_demand_of(const struct session_ready *ready);
@@ -266,6 +269,18 @@ void session_add_row(struct session *session, const struct session_row *row);
 /* Returns the step up to which the coordinator has acknowledged rows of this session; 0: none. */
 uint64_t session_rows_known(struct session *session);
 
+/* Where another process does the steps: what it and this one know of each other. */
+struct session_followed {
+    const _Atomic uint64_t *reached; /* its finished steps */
+    /* The first step after which something may be due; 0 once the generation has ended. Stored
+     * before `reached` is loaded: who stores `reached` and then loads this sees what is due, or it
+     * was too late for it, and the next step's session_due_at says so. */
+    _Atomic uint64_t *next_due;
+};
+/* Keeps followed->next_due up to date from now on, and takes it that session_due_at would have been
+ * called for every step up to *followed->reached. Borrowed until the next call; NULL: ends it. */
+void session_follow(struct session *session, const struct session_followed *followed);
+
 enum session_due {
     SESSION_DUE_NOTHING,
     SESSION_DUE_COPY, /* a snapshot that is not saved */
@@ -291,7 +306,12 @@ struct session_snapshot {
      * buffers are the host's copies, and the device's may change. */
     enum status (*start)(void *arg);
     enum status (*wait)(void *arg);
+    /* Of a state in another process, else NULL: called by the copier, waits until the file has the
+     * data and the hashes of its pieces. It returns soon after the session has ended, or is to be
+     * closed. out_stall_us: how long that process's steps waited for it. */
+    enum status (*fill)(void *arg, uint64_t *out_stall_us);
     void *arg;
+    int64_t patience_ms; /* begin waits so long, for whatever it is; 0: as long as it takes */
 };
 /*
  * Waits while the snapshot before is being copied. For the store it waits only if it is the last,
@@ -303,9 +323,14 @@ struct session_snapshot {
  *         ST_EXISTS   the save of this step is written already
  *         ST_REFUSED  it is late, or this process is not to end after it; nothing was begun
  *         ST_FULL     more than session_set_ready announced
+ *         ST_TIMED_OUT  patience_ms have passed: nothing was begun. Unless it is the last, it is
+ *                     late, and the coordinator hears of it
  */
 MUST_CHECK enum status session_snapshot_begin(struct session *session,
                                               const struct session_snapshot *snapshot);
+/* Returns the file of the snapshot that was begun, which `fill` waits for, and its number. Borrowed
+ * until session_snapshot_wait has returned. */
+const struct copy_file *session_snapshot_file(struct session *session, uint32_t *out_number);
 /* Waits until the snapshot that was begun is copied; of a state on a device, until its memory was
  * read. Returns at once if there is nothing to wait for. Errors: those of the copy. */
 MUST_CHECK enum status session_snapshot_wait(struct session *session);

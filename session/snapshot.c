@@ -22,7 +22,8 @@ void session_copies_want(struct session *session, const struct session_budget *b
     const int own = budget->files - (ready->peers ? SESSION_PEER_FILES : 0);
     copies->file_count = budget->files;
     copies->share_bytes = ready->snapshot_bytes_max;
-    copies->peers_wait = ready->peers;
+    copies->peers_wait = ready->peers || ready->shared;
+    copies->shared = ready->shared;
     copies->copy_cost = ready->copy_cost;
     session->fsm.memory_bytes = session_budget_copies(budget);
     /* With copies between saves, two files are for these copies. */
@@ -74,13 +75,21 @@ static void snapshot_end(struct session *session, enum status st)
     session_wake(session);
 }
 
-/* Waits until the file is made. Under mutex. ST_STALE: ended */
-static enum status await_made(struct session *session, int file)
+/* Returns when the wait for a snapshot is over; INT64_MAX: never. */
+static int64_t patience_of(const struct session_snapshot *snapshot)
+{
+    return snapshot->patience_ms > 0 ? session_deadline(snapshot->patience_ms) : INT64_MAX;
+}
+
+/* Waits until the file is made. Under mutex. ST_STALE: ended; ST_TIMED_OUT */
+static enum status await_made(struct session *session, int file, int64_t until_ms)
 {
     const struct session_copies *copies = &session->copies;
     while (copies->made <= file && copies->made_status == ST_OK) {
         if (session_fsm_ended(&session->fsm))
             return ST_STALE;
+        if (session_deadline(0) >= until_ms)
+            return ST_TIMED_OUT;
         (void)session_wait(session, session_deadline(SESSION_RUSH_MS));
     }
     return copies->made_status;
@@ -90,6 +99,7 @@ static enum status await_made(struct session *session, int file)
 static enum status take_file(struct session *session, const struct session_snapshot *snapshot)
 {
     struct session_copies *copies = &session->copies;
+    const int64_t until_ms = patience_of(snapshot);
     int save = -1, file = -1;
     enum status st = ST_AGAIN;
     session_copies_need(session);
@@ -106,6 +116,8 @@ static enum status take_file(struct session *session, const struct session_snaps
         } else {
             st = session_fsm_copy_begin(&session->fsm, snapshot->state->scalars.step, &file);
         }
+        if (st == ST_AGAIN && session_deadline(0) >= until_ms)
+            st = ST_TIMED_OUT;
         if (st == ST_AGAIN)
             (void)session_wait_at_store(session, session_deadline(SESSION_RUSH_MS));
     }
@@ -115,7 +127,7 @@ static enum status take_file(struct session *session, const struct session_snaps
     copies->active = true;
     copies->save = save;
     copies->file = file;
-    st = await_made(session, file);
+    st = await_made(session, file, until_ms);
     if (st != ST_OK)
         snapshot_end(session, st);
     return st;
@@ -142,6 +154,10 @@ enum status session_snapshot_begin(struct session *session, const struct session
     const int64_t since_ns = clock_mono_ns();
     (void)pthread_mutex_lock(&session->mutex);
     enum status st = take_file(session, snapshot);
+    if (st == ST_TIMED_OUT && snapshot->saves && !snapshot->last) {
+        session_fsm_save_late(&session->fsm, snapshot->state->scalars.step);
+        session_wake(session);
+    }
     (void)pthread_mutex_unlock(&session->mutex);
     if (st != ST_OK)
         return st;
@@ -159,8 +175,10 @@ enum status session_snapshot_begin(struct session *session, const struct session
         copies->status = ST_OK;
         copies->given = true;
         copies->reads_state = true;
-        count_stall(session, since_ns);
-        copies->stall_ns = clock_mono_ns() - begin_ns;
+        if (snapshot->fill == NULL) {
+            count_stall(session, since_ns);
+            copies->stall_ns = clock_mono_ns() - begin_ns;
+        }
         (void)pthread_cond_broadcast(&session->changed);
     } else {
         snapshot_end(session, st);
@@ -175,7 +193,7 @@ enum status session_snapshot_wait(struct session *session)
     (void)pthread_mutex_lock(&session->mutex);
     const int64_t since_ns = clock_mono_ns();
     if (copies->reads_state) {
-        const int save = copies->save;
+        const int save = copies->snapshot.fill == NULL ? copies->save : -1;
         while (copies->reads_state)
             (void)session_wait(session, session_deadline(1000));
         if (save >= 0 && save == copies->save)
@@ -190,7 +208,26 @@ enum status session_snapshot_wait(struct session *session)
     return st;
 }
 
+const struct copy_file *session_snapshot_file(struct session *session, uint32_t *out_number)
+{
+    struct session_copies *copies = &session->copies;
+    (void)pthread_mutex_lock(&session->mutex);
+    CHECK(copies->reads_state);
+    *out_number = (uint32_t)copies->file;
+    const struct copy_file *file = &copies->files[copies->file];
+    (void)pthread_mutex_unlock(&session->mutex);
+    return file;
+}
+
 /* ---- the copier ---- */
+
+/* Opens a copy file as the steps need it. */
+static enum status open_file(const struct session *session, const char *path, struct copy_file *out)
+{
+    const size_t bytes = session->copies.share_bytes;
+    return session->copies.shared ? copy_file_open_shared(path, bytes, out)
+                                  : copy_file_open(path, bytes, out);
+}
 
 /* Says once that copies lie in this worker's own memory: to the log, and to the coordinator, if it
  * wasn't told as the generation began that there is no room. */
@@ -223,7 +260,7 @@ static enum status make_file(struct session *session, int number, struct copy_fi
     const size_t bytes = session->copies.share_bytes;
     char path[LIMIT_PATH];
     if (o->copies == NULL)
-        return copy_file_open(NULL, bytes, out);
+        return open_file(session, NULL, out);
     const int length = snprintf(path, sizeof(path), "%s/g%u-r%u-%d.copy", o->copies, o->generation,
                                 session->rank, number);
     enum status st = length > 0 && (size_t)length < sizeof(path) ? ST_OK : ST_FULL;
@@ -231,12 +268,12 @@ static enum status make_file(struct session *session, int number, struct copy_fi
         (void)copy_folder_reuse(o->copies, o->generation, session->rank,
                                 restored->generation > 0 ? restored : NULL, copy_file_bytes(bytes),
                                 path);
-        st = copy_file_open(path, bytes, out);
+        st = open_file(session, path, out);
     }
     if (st == ST_OK)
         return ST_OK;
     say_alone(session, copy_file_bytes(bytes), st);
-    return copy_file_open(NULL, bytes, out);
+    return open_file(session, NULL, out);
 }
 
 /* Makes the next copy file. Copies that no assignment can name any more are used again or removed.
@@ -276,6 +313,24 @@ static void copier_clean(struct session *session, uint64_t step)
     copy_folder_clean(session->options.copies, session->options.generation, SESSION_RANK_ANY, NULL);
 }
 
+/* Waits until another process has filled the file in; false: `fill` isn't set. */
+static bool await_filled(struct session *session, struct copy_file *file, enum status *out_st)
+{
+    struct session_copies *copies = &session->copies;
+    uint64_t stall_us = 0;
+    if (copies->snapshot.fill == NULL)
+        return false;
+    *out_st = copies->snapshot.fill(copies->snapshot.arg, &stall_us);
+    (void)pthread_mutex_lock(&session->mutex);
+    if (copies->save >= 0)
+        session->fsm.saves[copies->save].stall_us += stall_us;
+    session_copy_cost_note(&copies->copy_cost.stall_ms, (double)stall_us / 1e3);
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (*out_st == ST_OK)
+        copy_file_filled(file);
+    return true;
+}
+
 static void copier_copy(struct session *session)
 {
     struct session_copies *copies = &session->copies;
@@ -291,8 +346,10 @@ static void copier_copy(struct session *session)
         (void)pthread_cond_broadcast(&session->changed);
         (void)pthread_mutex_unlock(&session->mutex);
     }
+    const bool filled = await_filled(session, file, &st);
     if (st == ST_OK) {
-        copy_file_fill(file);
+        if (!filled)
+            copy_file_fill(file);
         fault_point("save.snapshot");
         copy_file_seal(file);
     }

@@ -198,6 +198,8 @@ enum status session_set_ready(struct session *session, const struct session_read
         st = session_fsm_ready(&session->fsm, &planned);
         if (session_fsm_due_by_rule(&session->fsm, ready->step + 1) != SESSION_DUE_NOTHING)
             session_copies_need(session);
+        session_hear_steps(session);
+        session_tell_due(session);
     }
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
@@ -249,6 +251,7 @@ void session_set_memory_every(struct session *session, uint64_t every)
     const uint64_t before = session->fsm.ready.memory_every;
     CHECK(before > 0); /* there are files for them */
     session->fsm.ready.memory_every = every;
+    session_tell_due(session);
     (void)pthread_mutex_unlock(&session->mutex);
     if (every != before && session->rank == 0) {
         LOG_INFO(session->options.log, "copies in memory: after every %llu steps from now on",
@@ -281,6 +284,7 @@ enum session_due session_due_at(struct session *session, uint64_t step)
     const enum session_due due = session_fsm_due(&session->fsm, step);
     if (due != SESSION_DUE_NOTHING || step > session->fsm.ready.step)
         session_copies_need(session);
+    session_tell_due(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return due;
 }

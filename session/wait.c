@@ -55,6 +55,30 @@ struct session_progress session_progress_of(struct session *session)
     };
 }
 
+/* ---- steps of another process ---- */
+
+void session_hear_steps(struct session *session)
+{
+    if (session->followed.reached != NULL)
+        session_fsm_reached(&session->fsm, atomic_load(session->followed.reached));
+}
+
+void session_tell_due(struct session *session)
+{
+    if (session->followed.next_due != NULL)
+        atomic_store(session->followed.next_due, session_fsm_next_due(&session->fsm));
+}
+
+void session_follow(struct session *session, const struct session_followed *followed)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    session->followed =
+        followed != NULL ? *followed : (struct session_followed){ .next_due = NULL };
+    session_hear_steps(session);
+    session_tell_due(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
 /* ---- time, waiting ---- */
 
 int64_t session_now(const struct session *session)

@@ -86,11 +86,15 @@ static enum status plan_processes(const struct jobspec *job, struct buf *out)
 static enum status plan_progress(const struct jobspec *job, struct buf *out)
 {
     char text[32];
-    const char *of = job->command.progress[0] != '\0' ? "progress" : "output";
+    const bool steps = job->command.progress[0] != '\0' || job->command.saves;
+    const char *of = steps ? "progress" : "output";
+    const bool saves = job->command.saves;
     enum status st = ST_OK;
     if (job->command.progress[0] != '\0')
         st = buf_printf(out, "%-*sthe group of: %s\n", WIDTH, "steps", job->command.progress);
-    if (st == ST_OK && job->command.progress[0] == '\0')
+    if (st == ST_OK && job->command.progress[0] == '\0' && saves)
+        st = plan_line(out, "steps", "what the program says to cairn_step");
+    if (st == ST_OK && job->command.progress[0] == '\0' && !saves)
         st = plan_line(out, "steps", "not known: without command.progress");
     if (st == ST_OK && job->command.hang_ms > 0) {
         st = buf_printf(out, "%-*s%s without %s\n", WIDTH, "hang",
@@ -135,6 +139,60 @@ static enum status plan_restarts(const struct jobspec *job, struct buf *out)
     return st;
 }
 
+/* "100 steps", "2 epochs", "30 s" */
+static enum status put_duration(const struct jobspec_duration *duration, struct buf *out)
+{
+    char text[32];
+    const char *more = duration->value == 1 ? "" : "s";
+    switch (duration->unit) {
+    case JOBSPEC_STEPS:
+        return buf_printf(out, "%.0f step%s", duration->value, more);
+    case JOBSPEC_EPOCHS:
+        return buf_printf(out, "%g epoch%s, as the program says", duration->value, more);
+    case JOBSPEC_MS:
+        return buf_append_text(out, format_seconds(duration->value / 1e3, text, sizeof(text)));
+    case JOBSPEC_AUTO:
+        break;
+    }
+    return buf_append_text(out, "so many steps as failures and the cost of a save suggest");
+}
+
+static enum status plan_kept(const struct jobspec *job, struct buf *out)
+{
+    const enum jobspec_metric metric = job->checkpoint.keep_best.metric;
+    const long long last = job->checkpoint.keep_last, every = job->checkpoint.keep_every;
+    enum status st = buf_printf(out, "%-*sthe last %lld", WIDTH, "kept", last);
+    if (st == ST_OK && every > 0)
+        st = buf_printf(out, ", those of every %lld step%s", every, plural(every));
+    if (st == ST_OK && metric != JOBSPEC_METRIC_NONE) {
+        st = buf_printf(out, ", the best %lld by %s", (long long)job->checkpoint.keep_best.n,
+                        jobspec_metric_word(metric));
+    }
+    return st == ST_OK ? buf_append_text(out, "\n") : st;
+}
+
+static enum status plan_saves(const struct jobspec *job, struct buf *out)
+{
+    const long long steps = job->checkpoint.memory_every;
+    enum status st;
+    if (!job->command.saves)
+        return plan_line(out, "checkpoints", "none: what it goes on from, it saves itself");
+    st = buf_printf(out, "%-*severy ", WIDTH, "checkpoints");
+    if (st == ST_OK)
+        st = put_duration(&job->checkpoint.every, out);
+    if (st == ST_OK)
+        st = buf_printf(out, ", to %s\n", job->checkpoint.store);
+    if (st == ST_OK)
+        st = plan_kept(job, out);
+    if (st == ST_OK && steps > 0) {
+        st = buf_printf(out, "%-*severy %lld step%s, on the node of the workers\n", WIDTH, "copies",
+                        steps, plural(steps));
+    }
+    if (st == ST_OK && steps == 0)
+        st = plan_line(out, "copies", "those that become checkpoints");
+    return st == ST_OK ? plan_line(out, "", "of what the program hands to libcairn") : st;
+}
+
 enum status command_plan(const struct jobspec *job, struct buf *out)
 {
     enum status st = plan_program(job, out);
@@ -145,6 +203,6 @@ enum status command_plan(const struct jobspec *job, struct buf *out)
     if (st == ST_OK)
         st = plan_restarts(job, out);
     if (st == ST_OK)
-        st = plan_line(out, "checkpoints", "none: what it goes on from, it saves itself");
+        st = plan_saves(job, out);
     return st;
 }

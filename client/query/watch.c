@@ -72,7 +72,7 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
     char left[32], step[48];
     char clock[MOMENT_BYTES + 8] = "";
     const bool known = job->total_steps > 0;
-    const bool endless = job->command[0] != '\0'; /* nobody knows when it will be done */
+    const bool endless = job->command[0] != '\0' && !known; /* nobody knows when it is done */
     double fraction = known ? (double)job->step / (double)job->total_steps : 0;
     const double eta = job->eta_seconds;
     if (isfinite(eta)) {

@@ -1,7 +1,7 @@
 /*
  * The extension module `cairn._cairn`: library/cairn.h as Python objects, for Python 3.11 and all
- * later ones (the limited API). Nobody but the package `cairn` calls it: cairn/session.py and
- * cairn/stored.py say what people get.
+ * later ones (the limited API). Nobody but the package `cairn` calls it: python/cairn/session.py
+ * and python/cairn/stored.py say what people get.
  *
  * Thread: every call that may wait lets go of the GIL. An object's calls then take turns by a lock
  *         of its own, so that two threads of Python can't be in the library at once.
@@ -17,17 +17,9 @@
 
 #include "library/cairn.h"
 
-/* Adds the types Connection and Stored to the module; -1: an exception is set. */
-int binding_add_connection(PyObject *module);
-int binding_add_stored(PyObject *module);
-
-/* Sets the exception of a status; returns NULL. why: the library's words, or "". */
-PyObject *binding_raise(int status, const char *why);
-
-/* Makes a Stored of a state, which it owns from now on, also where it fails. */
-PyObject *binding_stored(struct cairn_state *state);
-/* Opens a checkpoint's folder: the module's function state_open(path). */
-PyObject *binding_state_open(PyObject *module, PyObject *path);
+/* Sets the exception of a status, with what the library said to this thread; returns NULL. */
+PyObject *binding_raise(int status);
+PyObject *binding_raise_words(int status, const char *why);
 
 /* Reads a sequence of at most CAIRN_DIMS numbers; returns how many, or -1. */
 int binding_dims(PyObject *sequence, uint64_t out[CAIRN_DIMS]);

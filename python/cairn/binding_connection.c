@@ -1,18 +1,19 @@
 /* A rank's connection: each method is a call of the library. */
+#include "python/cairn/binding_connection.h"
+
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "python/cairn/binding.h"
+#include "python/cairn/binding_stored.h"
 
 struct connection {
-    PyObject_HEAD
+    PyObject base;
     pthread_mutex_t turn;
-    struct cairn *c;    /* owned */
-    unsigned users;     /* calls that are in the library; the GIL guards it */
-    bool closed;        /* no more calls; it ends with the last of them */
+    struct cairn *c;     /* owned */
+    unsigned users;      /* calls that are in the library; the GIL guards it */
+    bool closed;         /* no more calls; it ends with the last of them */
     size_t tensor_count; /* of the layout */
 };
 
@@ -22,7 +23,7 @@ static PyObject *connection_type; /* the module has it, too */
 static bool enter(struct connection *self)
 {
     if (self->closed) {
-        (void)binding_raise(CAIRN_CLOSED, "the session is closed");
+        (void)binding_raise_words(CAIRN_CLOSED, "the session is closed");
         return false;
     }
     self->users++;
@@ -36,33 +37,26 @@ static void leave(struct connection *self)
         return;
     struct cairn *c = self->c;
     self->c = NULL;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *unlocked = PyEval_SaveThread();
     cairn_close(c);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(unlocked);
 }
 
-/* What one call of the library gave; why is copied while nobody else can call. */
-struct result {
-    int status;
-    char why[512];
-};
-
-/* Runs `call` in turn, without the GIL. */
-#define IN_TURN(self, result, call)                                                                \
+/* Runs `call`, which gives a status, in turn and without the GIL. */
+#define IN_TURN(self, status, call)                                                                \
     do {                                                                                           \
-        Py_BEGIN_ALLOW_THREADS(void) pthread_mutex_lock(&(self)->turn);                            \
-        (result)->status = (call);                                                                 \
-        if ((result)->status < 0)                                                                  \
-            (void)snprintf((result)->why, sizeof((result)->why), "%s", cairn_why((self)->c));      \
+        PyThreadState *unlocked = PyEval_SaveThread();                                             \
+        (void)pthread_mutex_lock(&(self)->turn);                                                   \
+        (status) = (call);                                                                         \
         (void)pthread_mutex_unlock(&(self)->turn);                                                 \
-        Py_END_ALLOW_THREADS                                                                       \
+        PyEval_RestoreThread(unlocked);                                                            \
     } while (0)
 
 /* None, or the exception of what failed. */
-static PyObject *none(const struct result *result)
+static PyObject *none(int status)
 {
-    if (result->status < 0)
-        return binding_raise(result->status, result->why);
+    if (status < 0)
+        return binding_raise(status);
     Py_RETURN_NONE;
 }
 
@@ -74,14 +68,14 @@ static PyObject *connection_open(PyObject *type, PyObject *arguments)
     int catch_sigterm = 0;
     if (!PyArg_ParseTuple(arguments, "sp:open", &client, &catch_sigterm))
         return NULL;
-    struct cairn_options options = {.client = client, .catch_sigterm = catch_sigterm};
+    struct cairn_options options = { .client = client, .catch_sigterm = catch_sigterm };
     struct cairn *c = NULL;
     int status = CAIRN_INVALID;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *unlocked = PyEval_SaveThread();
     status = cairn_open(&options, &c);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(unlocked);
     if (status != CAIRN_OK)
-        return binding_raise(status, cairn_why(NULL));
+        return binding_raise(status);
     struct connection *self = PyObject_New(struct connection, (PyTypeObject *)connection_type);
     if (self == NULL) {
         cairn_close(c);
@@ -124,7 +118,7 @@ static PyObject *connection_info(PyObject *object, PyObject *unused)
     struct connection *self = (struct connection *)object;
     if (!enter(self))
         return NULL;
-    struct cairn_info info = {0};
+    struct cairn_info info = { 0 };
     cairn_info(self->c, &info);
     leave(self);
     return Py_BuildValue("sIIIIKI", info.job, info.generation, info.rank, info.size, info.has_state,
@@ -193,17 +187,17 @@ static PyObject *connection_layout(PyObject *object, PyObject *arguments)
             return NULL;
         }
     }
-    struct result result = {0};
+    int status = CAIRN_INVALID;
     if (!enter(self)) {
         free(tensors);
         return NULL;
     }
-    IN_TURN(self, &result, cairn_layout(self->c, tensors, (size_t)count, (size_t)blob_bytes));
-    if (result.status == CAIRN_OK)
+    IN_TURN(self, status, cairn_layout(self->c, tensors, (size_t)count, (size_t)blob_bytes));
+    if (status == CAIRN_OK)
         self->tensor_count = (size_t)count;
     leave(self);
     free(tensors);
-    return none(&result);
+    return none(status);
 }
 
 /* ready(step, total_steps, steps_per_epoch) */
@@ -215,10 +209,10 @@ static PyObject *connection_ready(PyObject *object, PyObject *arguments)
     unsigned long long per_epoch = 0;
     if (!PyArg_ParseTuple(arguments, "KKK:ready", &step, &total, &per_epoch) || !enter(self))
         return NULL;
-    struct result result = {0};
-    IN_TURN(self, &result, cairn_ready(self->c, step, total, per_epoch));
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cairn_ready(self->c, step, total, per_epoch));
     leave(self);
-    return none(&result);
+    return none(status);
 }
 
 /* step(finished) -> enum cairn_due */
@@ -230,12 +224,12 @@ static PyObject *connection_step(PyObject *object, PyObject *number)
         return NULL;
     if (!enter(self))
         return NULL;
-    struct result result;
-    IN_TURN(self, &result, cairn_step(self->c, finished));
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cairn_step(self->c, finished));
     leave(self);
-    if (result.status < 0)
-        return binding_raise(result.status, result.why);
-    return PyLong_FromLong(result.status);
+    if (status < 0)
+        return binding_raise(status);
+    return PyLong_FromLong(status);
 }
 
 static PyObject *connection_beat(PyObject *object, PyObject *unused)
@@ -253,16 +247,17 @@ static PyObject *connection_beat(PyObject *object, PyObject *unused)
 static PyObject *save_begin(struct connection *self, uint64_t finished, const void *addresses,
                             size_t size)
 {
+    if (addresses != NULL && size != self->tensor_count * sizeof(void *))
+        return binding_raise_words(CAIRN_INVALID, "another number of addresses than of tensors");
     if (!enter(self))
         return NULL;
-    struct result result = {.status = CAIRN_INVALID, .why = "another number of addresses"};
-    if (addresses == NULL || size == self->tensor_count * sizeof(void *))
-        IN_TURN(self, &result, cairn_save_begin(self->c, finished, addresses));
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cairn_save_begin(self->c, finished, addresses));
     leave(self);
-    if (result.status == CAIRN_AGAIN)
+    if (status == CAIRN_AGAIN)
         Py_RETURN_FALSE;
-    if (result.status < 0)
-        return binding_raise(result.status, result.why);
+    if (status < 0)
+        return binding_raise(status);
     Py_RETURN_TRUE;
 }
 
@@ -319,10 +314,10 @@ static PyObject *connection_save_blob(PyObject *object, PyObject *arguments)
         return NULL;
     PyObject *done = NULL;
     if (enter(self)) {
-        struct result result = {0};
-        IN_TURN(self, &result, cairn_save_blob(self->c, name, view.buf, (size_t)view.len));
+        int status = CAIRN_INVALID;
+        IN_TURN(self, status, cairn_save_blob(self->c, name, view.buf, (size_t)view.len));
         leave(self);
-        done = none(&result);
+        done = none(status);
     }
     PyBuffer_Release(&view);
     return done;
@@ -334,10 +329,10 @@ static PyObject *connection_save_start(PyObject *object, PyObject *unused)
     struct connection *self = (struct connection *)object;
     if (!enter(self))
         return NULL;
-    struct result result = {0};
-    IN_TURN(self, &result, cairn_save_start(self->c));
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cairn_save_start(self->c));
     leave(self);
-    return none(&result);
+    return none(status);
 }
 
 static PyObject *connection_save_copied(PyObject *object, PyObject *unused)
@@ -346,10 +341,10 @@ static PyObject *connection_save_copied(PyObject *object, PyObject *unused)
     struct connection *self = (struct connection *)object;
     if (!enter(self))
         return NULL;
-    struct result result = {0};
-    IN_TURN(self, &result, cairn_save_copied(self->c));
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cairn_save_copied(self->c));
     leave(self);
-    return none(&result);
+    return none(status);
 }
 
 static int cancel(struct cairn *c)
@@ -364,10 +359,10 @@ static PyObject *connection_save_cancel(PyObject *object, PyObject *unused)
     struct connection *self = (struct connection *)object;
     if (!enter(self))
         return NULL;
-    struct result result = {0};
-    IN_TURN(self, &result, cancel(self->c));
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cancel(self->c));
     leave(self);
-    return none(&result);
+    return none(status);
 }
 
 /* finish(finished) */
@@ -377,10 +372,10 @@ static PyObject *connection_finish(PyObject *object, PyObject *number)
     uint64_t finished = PyLong_AsUnsignedLongLong(number);
     if ((finished == UINT64_MAX && PyErr_Occurred() != NULL) || !enter(self))
         return NULL;
-    struct result result = {0};
-    IN_TURN(self, &result, cairn_finish(self->c, finished));
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cairn_finish(self->c, finished));
     leave(self);
-    return none(&result);
+    return none(status);
 }
 
 /* want(leaves, grace_ms, reason) */
@@ -392,9 +387,9 @@ static PyObject *connection_want(PyObject *object, PyObject *arguments)
     const char *reason = NULL;
     if (!PyArg_ParseTuple(arguments, "pKs:want", &leaves, &grace_ms, &reason) || !enter(self))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *unlocked = PyEval_SaveThread();
     cairn_want(self->c, leaves, grace_ms, reason);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(unlocked);
     leave(self);
     Py_RETURN_NONE;
 }
@@ -427,14 +422,14 @@ static PyObject *connection_log(PyObject *object, PyObject *arguments)
     if (!enter(self))
         return NULL;
     int status = CAIRN_INVALID;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *unlocked = PyEval_SaveThread();
     status = cairn_log(self->c, step, texts, numbers, (size_t)count);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(unlocked);
     leave(self);
     if (status == CAIRN_NOT_FOUND)
         Py_RETURN_FALSE;
     if (status < 0)
-        return binding_raise(status, "numbers of a step could not be told");
+        return binding_raise(status);
     Py_RETURN_TRUE;
 }
 
@@ -445,9 +440,9 @@ static PyObject *connection_fail(PyObject *object, PyObject *text)
     const char *message = PyUnicode_AsUTF8AndSize(text, NULL);
     if (message == NULL || !enter(self))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *unlocked = PyEval_SaveThread();
     cairn_fail(self->c, message);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(unlocked);
     leave(self);
     Py_RETURN_NONE;
 }
@@ -460,54 +455,54 @@ static PyObject *connection_restore(PyObject *object, PyObject *unused)
     if (!enter(self))
         return NULL;
     struct cairn_state *state = NULL;
-    struct result result = {0};
-    IN_TURN(self, &result, cairn_restore(self->c, &state));
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cairn_restore(self->c, &state));
     leave(self);
-    if (result.status == CAIRN_NOT_FOUND)
+    if (status == CAIRN_NOT_FOUND)
         Py_RETURN_NONE;
-    if (result.status < 0)
-        return binding_raise(result.status, result.why);
+    if (status < 0)
+        return binding_raise(status);
     return binding_stored(state);
 }
 
 static PyMethodDef connection_methods[] = {
-        {"close", connection_close, METH_NOARGS, "Ends the connection."},
-        {"info", connection_info, METH_NOARGS,
-         "(job, generation, rank, size, has_state, step, from_memory)"},
-        {"layout", connection_layout, METH_VARARGS, "layout(tensors, blob_bytes)"},
-        {"ready", connection_ready, METH_VARARGS, "ready(step, total_steps, steps_per_epoch)"},
-        {"step", connection_step, METH_O, "step(finished): what is due"},
-        {"beat", connection_beat, METH_NOARGS, "Notes that something goes on within a step."},
-        {"save_begin", (PyCFunction)(void (*)(void))connection_save_begin, METH_FASTCALL,
-         "save_begin(finished, addresses): False if there is nothing to do"},
-        {"save_blob", connection_save_blob, METH_VARARGS, "save_blob(name, bytes)"},
-        {"save_start", connection_save_start, METH_NOARGS, "Begins to copy."},
-        {"save_copied", connection_save_copied, METH_NOARGS, "Waits until all is copied."},
-        {"save_cancel", connection_save_cancel, METH_NOARGS, "Gives up what was begun."},
-        {"finish", connection_finish, METH_O, "finish(finished): waits for the commit"},
-        {"want", connection_want, METH_VARARGS, "want(leaves, grace_ms, reason)"},
-        {"log", connection_log, METH_VARARGS, "log(step, names, values): False if some are unknown"},
-        {"fail", connection_fail, METH_O, "fail(message)"},
-        {"restore", connection_restore, METH_NOARGS, "A Stored, or None."},
-        {NULL, NULL, 0, NULL},
+    { "close", connection_close, METH_NOARGS, "Ends the connection." },
+    { "info", connection_info, METH_NOARGS,
+      "(job, generation, rank, size, has_state, step, from_memory)" },
+    { "layout", connection_layout, METH_VARARGS, "layout(tensors, blob_bytes)" },
+    { "ready", connection_ready, METH_VARARGS, "ready(step, total_steps, steps_per_epoch)" },
+    { "step", connection_step, METH_O, "step(finished): what is due" },
+    { "beat", connection_beat, METH_NOARGS, "Notes that something goes on within a step." },
+    { "save_begin", (PyCFunction)(void (*)(void))connection_save_begin, METH_FASTCALL,
+      "save_begin(finished, addresses): False if there is nothing to do" },
+    { "save_blob", connection_save_blob, METH_VARARGS, "save_blob(name, bytes)" },
+    { "save_start", connection_save_start, METH_NOARGS, "Begins to copy." },
+    { "save_copied", connection_save_copied, METH_NOARGS, "Waits until all is copied." },
+    { "save_cancel", connection_save_cancel, METH_NOARGS, "Gives up what was begun." },
+    { "finish", connection_finish, METH_O, "finish(finished): waits for the commit" },
+    { "want", connection_want, METH_VARARGS, "want(leaves, grace_ms, reason)" },
+    { "log", connection_log, METH_VARARGS, "log(step, names, values): False if some are unknown" },
+    { "fail", connection_fail, METH_O, "fail(message)" },
+    { "restore", connection_restore, METH_NOARGS, "A Stored, or None." },
+    { NULL, NULL, 0, NULL },
 };
 
 static PyType_Slot connection_slots[] = {
-        {Py_tp_dealloc, connection_dealloc},
-        {Py_tp_methods, connection_methods},
-        {Py_tp_doc, "A rank's connection; cairn.Session has one."},
-        {0, NULL},
+    { Py_tp_dealloc, connection_dealloc },
+    { Py_tp_methods, connection_methods },
+    { Py_tp_doc, "A rank's connection; cairn.Session has one." },
+    { 0, NULL },
 };
 
 static PyType_Spec connection_spec = {
-        .name = "cairn._cairn.Connection",
-        .basicsize = sizeof(struct connection),
-        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-        .slots = connection_slots,
+    .name = "cairn._cairn.Connection",
+    .basicsize = sizeof(struct connection),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = connection_slots,
 };
 
-static PyMethodDef open_function = {"open", connection_open, METH_VARARGS,
-                                    "open(client, catch_sigterm): a Connection"};
+static PyMethodDef open_function = { "open", connection_open, METH_VARARGS,
+                                     "open(client, catch_sigterm): a Connection" };
 
 int binding_add_connection(PyObject *module)
 {

@@ -1,12 +1,12 @@
 /* A stored state: its tensors by number, read into memory that Python has. */
+#include "python/cairn/binding_stored.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "python/cairn/binding.h"
-
 struct stored {
-    PyObject_HEAD
+    PyObject base;
     pthread_mutex_t turn;
     struct cairn_state *state; /* owned */
 };
@@ -34,12 +34,12 @@ PyObject *binding_state_open(PyObject *module, PyObject *path)
     const char *text = PyBytes_AsString(bytes);
     struct cairn_state *state = NULL;
     int status = CAIRN_INVALID;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *unlocked = PyEval_SaveThread();
     status = cairn_state_open(text, &state);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(unlocked);
     Py_DECREF(bytes);
     if (status != CAIRN_OK)
-        return binding_raise(status, cairn_why(NULL));
+        return binding_raise(status);
     return binding_stored(state);
 }
 
@@ -57,7 +57,7 @@ static void stored_dealloc(PyObject *object)
 static PyObject *stored_info(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    struct cairn_state_info info = {0};
+    struct cairn_state_info info = { 0 };
     cairn_state_info(((struct stored *)object)->state, &info);
     return Py_BuildValue("sKIKK", info.job, (unsigned long long)info.step, info.ranks,
                          (unsigned long long)info.tensors, (unsigned long long)info.blobs);
@@ -68,15 +68,14 @@ static PyObject *stored_tensor(PyObject *object, PyObject *number)
     uint64_t i = PyLong_AsUnsignedLongLong(number);
     if (PyErr_Occurred() != NULL)
         return NULL;
-    struct cairn_tensor tensor = {0};
+    struct cairn_tensor tensor = { 0 };
     uint32_t rank = 0;
     int status = cairn_state_tensor(((struct stored *)object)->state, i, &tensor, &rank);
     if (status != CAIRN_OK)
-        return binding_raise(status, cairn_why(NULL));
-    return Py_BuildValue("sIINNNI", tensor.name, tensor.dtype, tensor.kind,
-                         binding_tuple(tensor.shape, tensor.ndim),
-                         binding_tuple(tensor.start, tensor.ndim),
-                         binding_tuple(tensor.extent, tensor.ndim), rank);
+        return binding_raise(status);
+    return Py_BuildValue(
+        "sIINNNI", tensor.name, tensor.dtype, tensor.kind, binding_tuple(tensor.shape, tensor.ndim),
+        binding_tuple(tensor.start, tensor.ndim), binding_tuple(tensor.extent, tensor.ndim), rank);
 }
 
 static PyObject *stored_blob(PyObject *object, PyObject *number)
@@ -89,7 +88,7 @@ static PyObject *stored_blob(PyObject *object, PyObject *number)
     uint32_t rank = 0;
     int status = cairn_state_blob(((struct stored *)object)->state, i, name, &size, &rank);
     if (status != CAIRN_OK)
-        return binding_raise(status, cairn_why(NULL));
+        return binding_raise(status);
     return Py_BuildValue("sKI", name, (unsigned long long)size, rank);
 }
 
@@ -106,7 +105,7 @@ static int want(struct stored *self, unsigned long long i, PyObject *start, PyOb
     uint32_t rank = 0;
     int status = cairn_state_tensor(self->state, i, &out->tensor, &rank);
     if (status != CAIRN_OK) {
-        (void)binding_raise(status, cairn_why(NULL));
+        (void)binding_raise(status);
         return -1;
     }
     out->box = start != Py_None;
@@ -138,17 +137,15 @@ static PyObject *read_into(struct stored *self, const struct wanted *wanted, uns
                            void *out)
 {
     int status = CAIRN_INVALID;
-    const char *why = "";
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *unlocked = PyEval_SaveThread();
     (void)pthread_mutex_lock(&self->turn);
-    status = cairn_state_read(self->state, wanted->tensor.name, rank,
-                              wanted->box ? wanted->start : NULL,
-                              wanted->box ? wanted->extent : NULL, out);
-    why = cairn_why(NULL);
+    status =
+        cairn_state_read(self->state, wanted->tensor.name, rank, wanted->box ? wanted->start : NULL,
+                         wanted->box ? wanted->extent : NULL, out);
     (void)pthread_mutex_unlock(&self->turn);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(unlocked);
     if (status != CAIRN_OK)
-        return binding_raise(status, why);
+        return binding_raise(status);
     Py_RETURN_NONE;
 }
 
@@ -209,40 +206,38 @@ static PyObject *stored_read_blob(PyObject *object, PyObject *arguments)
         return NULL;
     char *out = PyBytes_AsString(bytes);
     int status = CAIRN_INVALID;
-    const char *why = "";
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *unlocked = PyEval_SaveThread();
     (void)pthread_mutex_lock(&self->turn);
     status = cairn_state_read_blob(self->state, name, rank, out, (size_t)size);
-    why = cairn_why(NULL);
     (void)pthread_mutex_unlock(&self->turn);
-    Py_END_ALLOW_THREADS
+    PyEval_RestoreThread(unlocked);
     if (status == CAIRN_OK)
         return bytes;
     Py_DECREF(bytes);
-    return binding_raise(status, why);
+    return binding_raise(status);
 }
 
 static PyMethodDef stored_methods[] = {
-        {"info", stored_info, METH_NOARGS, "(job, step, ranks, tensors, blobs)"},
-        {"tensor", stored_tensor, METH_O, "(name, dtype, kind, shape, start, extent, rank)"},
-        {"blob", stored_blob, METH_O, "(name, size, rank)"},
-        {"read", stored_read, METH_VARARGS, "read(number, rank, start, extent, target[, bytes])"},
-        {"read_blob", stored_read_blob, METH_VARARGS, "read_blob(name, rank, size): bytes"},
-        {NULL, NULL, 0, NULL},
+    { "info", stored_info, METH_NOARGS, "(job, step, ranks, tensors, blobs)" },
+    { "tensor", stored_tensor, METH_O, "(name, dtype, kind, shape, start, extent, rank)" },
+    { "blob", stored_blob, METH_O, "(name, size, rank)" },
+    { "read", stored_read, METH_VARARGS, "read(number, rank, start, extent, target[, bytes])" },
+    { "read_blob", stored_read_blob, METH_VARARGS, "read_blob(name, rank, size): bytes" },
+    { NULL, NULL, 0, NULL },
 };
 
 static PyType_Slot stored_slots[] = {
-        {Py_tp_dealloc, stored_dealloc},
-        {Py_tp_methods, stored_methods},
-        {Py_tp_doc, "A stored state; cairn.load and Session.restore make it."},
-        {0, NULL},
+    { Py_tp_dealloc, stored_dealloc },
+    { Py_tp_methods, stored_methods },
+    { Py_tp_doc, "A stored state; cairn.load and Session.restore make it." },
+    { 0, NULL },
 };
 
 static PyType_Spec stored_spec = {
-        .name = "cairn._cairn.Stored",
-        .basicsize = sizeof(struct stored),
-        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-        .slots = stored_slots,
+    .name = "cairn._cairn.Stored",
+    .basicsize = sizeof(struct stored),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = stored_slots,
 };
 
 int binding_add_stored(PyObject *module)

@@ -177,7 +177,8 @@ class Session:
         if self._connection is None or not numbers:
             return
         names = tuple(numbers)
-        if not self._connection.log(self._finished if step is None else step, names, tuple(float(numbers[name]) for name in names)):
+        values = tuple(float(value.detach() if hasattr(value, "detach") else value) for value in numbers.values())
+        if not self._connection.log(self._finished if step is None else step, names, values):
             new = set(names) - self._unknown - {"loss", "lr", "grad_norm", "eval_loss", "eval_accuracy", "samples_per_s"}
             self._unknown |= new
             if new:

@@ -198,6 +198,7 @@ struct coord_job {
         int64_t wall, at;             /* Unix ms, monotonic ms */
     } began;                          /* the newest generation */
     double loss, accuracy, eval_loss; /* newest; NaN: none */
+    double samples_per_s;             /* as the newest row says; 0: it doesn't */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
     struct throughput throughput;

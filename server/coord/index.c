@@ -65,7 +65,8 @@ static bool accepts_others(const struct jobspec *spec)
 /* Sets what only jobs with a command have. */
 static void set_command(const struct jobspec *spec, struct fsm_config *config)
 {
-    config->saves_nothing = true;
+    config->program = true;
+    config->saves_nothing = !spec->command.saves;
     config->budget = (uint32_t)spec->command.restart.budget;
     config->grace_ms = spec->command.grace_ms;
 }

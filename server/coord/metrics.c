@@ -71,8 +71,11 @@ bool coord_is_text(const struct coord_job *job)
 double coord_throughput(const struct coord_job *job)
 {
     const double ms = throughput_average_ms(&job->throughput);
-    /* What its file would say; and of a command nobody knows what a step is. */
-    if (job->unreadable[0] || jobspec_is_command(job->spec) || !(ms > 0))
+    if (job->unreadable[0]) /* what its file would say */
+        return (double)NAN;
+    if (jobspec_is_command(job->spec)) /* what a step is, its program alone knows */
+        return job->samples_per_s > 0 ? job->samples_per_s : (double)NAN;
+    if (!(ms > 0))
         return (double)NAN;
     const double samples = (double)job->spec->train.global_batch;
     return samples * (coord_is_text(job) ? (double)job->spec->model.context : 1) / (ms / 1e3);
@@ -96,6 +99,7 @@ void coord_show_row(struct coord_job *job, uint64_t step, const Cairn__V1__Metri
     note_throughput(job, row);
     job->metric_step = step;
     job->loss = (double)row->loss;
+    job->samples_per_s = row->samples_per_s;
     if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
         job->accuracy = row->eval->accuracy;
         job->eval_loss = row->eval->loss;

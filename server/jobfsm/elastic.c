@@ -366,18 +366,10 @@ void fsm_assign_ranks(struct fsm_ctx *t)
 
 /* ---- whether ---- */
 
-static bool leaves(const struct fsm *m)
-{
-    bool found = m->due.moves;
-    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)
-        found = found || (m->due.announced[i].step > 0 && m->due.announced[i].exit);
-    return found;
-}
-
 static bool may_resize(const struct fsm *m)
 {
     return m->state == FSM_RUNNING && (m->ran & 1) && m->intent == FSM_INTENT_NONE &&
-           m->window_until == 0 && !leaves(m) && !fsm_some_finished(m);
+           m->window_until == 0 && !fsm_leaves(m) && !fsm_some_finished(m);
 }
 
 /* True of a spare that was never ready: nobody waits for it to take a seat. */
@@ -440,6 +432,8 @@ static bool is_left_behind(const struct fsm *m, uint32_t workers)
 /* Returns why all save first; NULL: they needn't. */
 static const char *why_save(const struct fsm *m, uint32_t workers)
 {
+    if (m->config.program && !m->config.saves_nothing)
+        return "whose programs start anew";
     if (is_cut_anew(m, workers))
         return "in other stages";
     return is_left_behind(m, workers) ? "who have the state only together" : NULL;

@@ -21,10 +21,16 @@
  * (it waits in the kernel). In the latter two cases the slot stays held until the trainer was seen
  * to be gone.
  *
- * Of some jobs nothing is saved (fsm_config.saves_nothing): people's own programs, which save by
- * themselves, if at all. There are no checkpoints, copies or states, the store is never asked, and
- * no worker is a source: each generation starts the program anew, also with workers that were kept.
- * How such a generation ends:
+ * Some jobs run people's own programs (fsm_config.program). Each generation starts the program
+ * anew, also with workers that were kept: no worker is a source. A program that hands its state
+ * over is saved and restored as a model is: from copies in memory if all of them lie on the one
+ * node where the generation runs, else from a checkpoint. With another number of workers it saves
+ * first. It may leave with an earlier save than the one that was announced. A rank whose program
+ * ends before its last step, and was not asked to, has failed.
+ *
+ * Of other programs nothing is saved (fsm_config.saves_nothing): they save by themselves, if at
+ * all. There are no checkpoints, copies or states, and the store is never asked. How such a
+ * generation ends:
  *
  *   all ranks finished           SUCCEEDED. A rank that finished waits, or is gone; neither is a
  *                                failure, and who finished is journalled

@@ -10,6 +10,9 @@
  * If workers of the generation before go on (park.c), theirs is the state that counts, provided
  * that none of the copies is newer, and that they have all of it. If ranks own parts of the state,
  * each is the only one that has its own; in a pipeline all of a stage have that stage's.
+ *
+ * Workers with programs of people's own never have a state. A program reads the copies itself, and
+ * can't fetch one from another node: if the generation is on several nodes, none is used.
  */
 #include "server/jobfsm/memory_copies.h"
 
@@ -188,7 +191,7 @@ uint32_t fsm_memory_holder(const struct fsm *m, uint32_t share)
 static bool is_live(const struct fsm *m, uint32_t rank)
 {
     const struct fsm_parked_state *kept = &m->ranks[rank].parked_state;
-    return kept->complete && !m->config.saves_nothing && fsm_has_stage(m, rank) &&
+    return kept->complete && !m->config.program && fsm_has_stage(m, rank) &&
            kept->computed_by > 0 && kept->computed_by < m->generation &&
            has_run(m, kept->computed_by) && kept->step >= m->restore.step &&
            (m->total_steps == 0 || kept->step <= m->total_steps);
@@ -265,6 +268,14 @@ void fsm_copies_choose(struct fsm_ctx *t)
     while (!found && next_older(m, &state))
         found = find_holders(m, &state);
     fsm_copies_clear(m);
+    if (found && m->config.program && fsm_spans(m)) {
+        fsm_emit_event(
+            t, "memory",
+            "the copies of step %llu in memory are not used: a program needs all of them "
+            "on its node, and they lie on several",
+            (unsigned long long)state.step);
+        found = false;
+    }
     if (found) {
         m->restore.memory_generation = state.generation;
         m->restore.memory_step = state.step;

@@ -81,7 +81,7 @@ static int64_t park_ms(const struct fsm *m)
 {
     const double steps = FSM_PARK_STEPS * m->usual_step_ms;
     const int64_t ms = steps < FSM_PARK_MAX_MS ? (int64_t)steps : FSM_PARK_MAX_MS;
-    if (m->config.saves_nothing)
+    if (m->config.program)
         return FSM_PARK_MS + m->config.grace_ms;
     return ms > FSM_PARK_MS ? ms : FSM_PARK_MS;
 }

@@ -102,8 +102,11 @@ struct fsm_config {
     int64_t spread_ms;     /* a session that is lost may be opened again so late; 0: at once */
     bool restarts;         /* after a failure no worker goes on: all are started anew */
     bool min_follows;      /* min is what ranks are, whatever is asked for (fsm_init) */
-    /* Cairn saves nothing of the job: it has no checkpoints, and its store is never asked. A
-     * generation begins from the beginning, and ends without a save. */
+    /* The job runs a program of people's own: each generation starts it anew, so a worker that
+     * stays has nothing of its state. Copies in memory count only if all lie on one node. */
+    bool program;
+    /* Cairn saves nothing of the program: the job has no checkpoints, and its store is never asked.
+     * A generation begins from the beginning, and ends without a save. It implies `program`. */
     bool saves_nothing;
     uint32_t budget;  /* failures in a row without progress, then FAILED; 0: FSM_BUDGET and
                        * FSM_NO_PROGRESS_MAX */

@@ -87,6 +87,14 @@ bool fsm_announced_exit(const struct fsm *m, uint64_t step)
     return false;
 }
 
+bool fsm_leaves(const struct fsm *m)
+{
+    bool found = m->due.moves;
+    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)
+        found = found || (m->due.announced[i].step > 0 && m->due.announced[i].exit);
+    return found;
+}
+
 bool fsm_leaves_at(const struct fsm *m, uint64_t step)
 {
     return (m->total_steps > 0 && step >= m->total_steps) || fsm_announced_exit(m, step);
@@ -315,17 +323,6 @@ void fsm_note_failure(struct fsm_ctx *t)
 
 /* ---- a worker that was asked for a save, or to leave ---- */
 
-static bool leaves_already(const struct fsm *m)
-{
-    if (m->due.moves)
-        return true;
-    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++) {
-        if (m->due.announced[i].step > 0 && m->due.announced[i].exit)
-            return true;
-    }
-    return false;
-}
-
 static const char *what_follows(const struct fsm *m)
 {
     return m->config.saves_nothing ? "all end, and the program starts anew"
@@ -365,7 +362,7 @@ void fsm_on_save_wanted(struct fsm_ctx *t)
     const struct fsm_event *ev = t->ev;
     bool leaves = ev->save_wanted.leaves;
     bool runs = fsm_trains(m);
-    if (fsm_ends(m) || (!runs && !leaves) || leaves_already(m))
+    if (fsm_ends(m) || (!runs && !leaves) || fsm_leaves(m))
         return;
     if (!leaves && m->config.saves_nothing)
         return;
@@ -386,7 +383,7 @@ void fsm_on_leaving(struct fsm_ctx *t)
     if (m->state == FSM_PLACING)
         fsm_unplace(t);
     const bool ends = fsm_ends(m) && !m->ending.parks;
-    if (!fsm_alive_rank(m, t->ev->rank) || ends || leaves_already(m))
+    if (!fsm_alive_rank(m, t->ev->rank) || ends || fsm_leaves(m))
         return;
     fsm_emit_event(t, "preempted", "%.400s; %s", t->ev->leaving.why, what_follows(m));
     go_elsewhere(t);

@@ -27,7 +27,7 @@ struct explain {
     struct render_history of;
     char name[LIMIT_NAME];
     bool readable; /* its file can be read */
-    bool spare_node, copies, command;
+    bool spare_node, copies, command, saves;
     uint32_t count; /* of all generations that there were */
     Cairn__V1__ExplainJobReply *out;
     /* Events "saved" in a row are one line: how many, the steps of the first two, the last one. */
@@ -129,7 +129,7 @@ static void checkpoints(struct explain *page, const struct coord_job *job)
     const struct jobspec_duration *every = &job->spec->checkpoint.every;
     struct interval_facts facts = fsm_interval_facts(m);
     line(page, "%s", "");
-    if (jobspec_is_command(job->spec)) {
+    if (m->config.saves_nothing) {
         line(page, "Checkpoints: none; a program of its own begins anew, or with what it saved.");
         return;
     }
@@ -233,6 +233,7 @@ static void write_known(struct explain *page, const struct coord *coord,
     if (!page->readable)
         return;
     page->command = jobspec_is_command(job->spec);
+    page->saves = !job->m.config.saves_nothing;
     page->copies = job->spec->checkpoint.memory_every > 0 || job->copies.every > 0;
     page->to = &page->plan;
     checkpoints(page, job);
@@ -304,7 +305,8 @@ static void advice(struct explain *page)
     const struct story_facts facts = { .job = page->name,
                                        .spare_node = page->spare_node,
                                        .copies = page->copies,
-                                       .command = page->command };
+                                       .command = page->command,
+                                       .saves = page->saves };
     const uint32_t count = story_advise(&page->story, &facts, list);
     page->out->advice = calloc(STORY_ADVICE, sizeof(void *));
     if (page->out->advice == NULL)

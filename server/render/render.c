@@ -556,9 +556,11 @@ static void add_scalars(const struct coord *coord, struct coord_job *job, Cairn_
         jobspec_command_line(job->spec, line, sizeof(line));
         out->model = render_text("command");
         out->command = render_text(line);
-        return; /* it has no checkpoints */
+    } else {
+        out->model = render_text(jobspec_arch_word(job->spec->model.arch));
     }
-    out->model = render_text(jobspec_arch_word(job->spec->model.arch));
+    if (m->config.saves_nothing)
+        return; /* it has no checkpoints */
     char store[LIMIT_PATH + 16];
     (void)snprintf(store, sizeof(store), "%s/%s", job->spec->checkpoint.store, job->id);
     out->store = render_text(store);

@@ -157,7 +157,7 @@ uint32_t story_advise(const struct story *story, const struct story_facts *facts
     if (facts->spare_node && advise_on_nodes(story, &out[count].text))
         count++;
     out[count].about = "replay";
-    if (!facts->command && advise_on_replay(story, facts->copies, &out[count].text))
+    if (facts->saves && advise_on_replay(story, facts->copies, &out[count].text))
         count++;
     return count;
 }

@@ -54,6 +54,7 @@ struct story_facts {
     bool spare_node; /* there are nodes beside the one that is blamed */
     bool copies;     /* the job keeps copies in memory */
     bool command;    /* the job runs a program of the user's */
+    bool saves;      /* the job has checkpoints */
 };
 struct story_advice {
     const char *about;  /* the cause, "replay", or "node" */

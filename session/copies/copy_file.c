@@ -47,17 +47,23 @@ static struct copy_head *head_of(const struct copy_file *file)
 
 /* ---- open and close ---- */
 
-/* Allocated before it is mapped: a tmpfs that fills up later is no SIGBUS. */
+/* Opens the file at path, or memory without a name. It is allocated before it is mapped: a tmpfs
+ * that fills up later is no SIGBUS. */
 static enum status open_file(const char *path, size_t size, int *out_fd)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = path != NULL ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)
+                          : memfd_create("cairn-copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return status_from_errno(errno);
     enum status st =
         ftruncate(fd, (off_t)size) == 0 ? pages_of_file(fd, size) : status_from_errno(errno);
+    if (st == ST_OK && path == NULL &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        st = status_from_errno(errno);
     if (st != ST_OK) {
         (void)close(fd);
-        (void)unlink(path);
+        if (path != NULL)
+            (void)unlink(path);
         return st;
     }
     *out_fd = fd;
@@ -70,27 +76,30 @@ void copy_file_break(struct copy_file *file)
     __sync_synchronize(); /* the seal goes before what it stood for */
 }
 
-enum status copy_file_open_size(const char *path, size_t size, struct copy_file *out)
+static enum status open_size(const char *path, size_t size, bool shared, struct copy_file *out)
 {
-    struct copy_file file = { .size = size, .named = path != NULL };
+    struct copy_file file = { .size = size, .named = path != NULL, .shared = shared };
     int fd = -1;
     if (path != NULL) {
         if (strlen(path) >= sizeof(file.path))
             return ST_FULL;
         memcpy(file.path, path, strlen(path) + 1);
+    }
+    if (path != NULL || shared) {
         enum status st = open_file(path, file.size, &fd);
         if (st != ST_OK)
             return st;
     }
     void *memory = mmap(NULL, file.size, PROT_READ | PROT_WRITE,
                         fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
-    if (fd >= 0)
+    if (fd >= 0 && (!shared || memory == MAP_FAILED))
         (void)close(fd);
     if (memory == MAP_FAILED) {
         if (path != NULL)
             (void)unlink(path); /* room that nobody would use */
         return ST_NO_MEMORY;
     }
+    file.fd = shared ? fd : -1;
     file.memory = memory;
     copy_file_break(&file);
 #ifdef MADV_POPULATE_WRITE
@@ -100,9 +109,15 @@ enum status copy_file_open_size(const char *path, size_t size, struct copy_file 
     return ST_OK;
 }
 
-enum status copy_file_open(const char *path, size_t share_bytes, struct copy_file *out)
+enum status copy_file_open_size(const char *path, size_t size, struct copy_file *out)
 {
-    enum status st = copy_file_open_size(path, copy_file_bytes(share_bytes), out);
+    return open_size(path, size, false, out);
+}
+
+static enum status open_share(const char *path, size_t share_bytes, bool shared,
+                              struct copy_file *out)
+{
+    enum status st = open_size(path, copy_file_bytes(share_bytes), shared, out);
     if (st != ST_OK)
         return st;
     out->data_offset = beside_bytes(share_bytes);
@@ -110,11 +125,24 @@ enum status copy_file_open(const char *path, size_t share_bytes, struct copy_fil
     return ST_OK;
 }
 
+enum status copy_file_open(const char *path, size_t share_bytes, struct copy_file *out)
+{
+    return open_share(path, share_bytes, false, out);
+}
+
+enum status copy_file_open_shared(const char *path, size_t share_bytes, struct copy_file *out)
+{
+    return open_share(path, share_bytes, true, out);
+}
+
 void copy_file_close(struct copy_file *file)
 {
     if (file->memory != NULL)
         (void)munmap(file->memory, file->size);
     file->memory = NULL;
+    if (file->shared)
+        (void)close(file->fd);
+    file->shared = false;
     free(file->tensors);
     file->tensors = NULL;
     file->tensor_room = 0;
@@ -132,14 +160,10 @@ static size_t take_space(const struct copy_file *file, size_t *at, uint64_t size
     return here;
 }
 
-static struct copy_extent *extents_of(const struct copy_file *file)
-{
-    return (struct copy_extent *)(void *)(file->memory + head_of(file)->extents);
-}
-
 /* at: beside, data. The extents of a buffer lie one after the other: all but its last are multiples
  * of COPY_ALIGN, and their hashes of 8. */
-static enum status put_extent(struct copy_file *file, uint32_t i, size_t at[2])
+static enum status put_extent(struct copy_file *file, uint32_t i, struct copy_extent *out,
+                              size_t at[2])
 {
     const struct ckpt_extent *from = &file->share.extent[i];
     const uint64_t width = ckpt_dtype_size(file->buffers[from->buffer].dtype);
@@ -148,11 +172,14 @@ static enum status put_extent(struct copy_file *file, uint32_t i, size_t at[2])
         take_space(file, &at[0], ckpt_pieces(from->count) * sizeof(struct ckpt_hash));
     if (hashes == 0 || at[1] > file->size || bytes > file->size - at[1])
         return ST_FULL;
-    extents_of(file)[i] = (struct copy_extent){ .buffer = from->buffer,
-                                                .first = from->first,
-                                                .count = from->count,
-                                                .data = at[1],
-                                                .hashes = hashes };
+    *out = (struct copy_extent){ .buffer = from->buffer,
+                                 .first = from->first,
+                                 .count = from->count,
+                                 .data = at[1],
+                                 .hashes = hashes };
+    struct copy_place *place = &file->places[from->buffer];
+    if (place->data == 0)
+        *place = (struct copy_place){ .data = at[1], .hashes = hashes };
     at[1] += aligned((size_t)bytes, COPY_ALIGN);
     return ST_OK;
 }
@@ -172,11 +199,14 @@ static enum status put_share(struct copy_file *file, const struct ckpt_state *st
     enum status st = ckpt_share_of(state, rank, size, &file->share);
     if (st != ST_OK)
         return st;
+    const size_t extents = take_space(file, &at[0], file->share.count * sizeof(struct copy_extent));
+    struct copy_extent *list = (struct copy_extent *)(void *)(file->memory + extents);
     head->extent_count = file->share.count;
-    head->extents = take_space(file, &at[0], head->extent_count * sizeof(struct copy_extent));
-    st = head->extents == 0 ? ST_FULL : ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < head->extent_count; i++)
-        st = put_extent(file, i, at);
+    head->extents = extents;
+    memset(file->places, 0, sizeof(file->places));
+    st = extents == 0 ? ST_FULL : ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < file->share.count; i++)
+        st = put_extent(file, i, &list[i], at);
     return st;
 }
 
@@ -262,24 +292,45 @@ enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *sta
         st = put_blobs(file, state, &at[0]);
     if (st == ST_OK)
         st = put_tensors(file, state);
-    seal_of(file)->head_size = at[0]; /* no seal yet: the magic is missing */
+    file->head_size = at[0];
     return st;
 }
 
 /* A piece at a time: what was hashed is still in the cache when it is copied. */
 static void copy_extent(struct copy_file *file, uint32_t i)
 {
-    const struct copy_extent *to = &extents_of(file)[i];
-    const struct ckpt_buffer *buffer = &file->buffers[to->buffer];
+    const struct ckpt_extent *extent = &file->share.extent[i];
+    const struct ckpt_buffer *buffer = &file->buffers[extent->buffer];
+    const struct copy_place *place = &file->places[extent->buffer];
+    const struct ckpt_extent *first =
+        &file->share.extent[ckpt_share_find(&file->share, extent->buffer, 0)];
     const size_t width = (size_t)ckpt_dtype_size(buffer->dtype);
     const uint8_t *from =
         (const uint8_t *)buffer->data + ckpt_share_offset(&file->state, &file->share, i) * width;
-    struct ckpt_hash *hashes = (struct ckpt_hash *)(void *)(file->memory + to->hashes);
-    const size_t bytes = (size_t)to->count * width, piece = PIECE_ELEMENTS * width;
+    uint64_t before = 0; /* elements of the buffer's extents before this one */
+    for (const struct ckpt_extent *one = first; one < extent; one++)
+        before += one->count;
+    struct ckpt_hash *hashes = (struct ckpt_hash *)(void *)(file->memory + place->hashes);
+    uint8_t *to = file->memory + place->data + before * width;
+    hashes += before / PIECE_ELEMENTS;
+    const size_t bytes = (size_t)extent->count * width, piece = PIECE_ELEMENTS * width;
     for (size_t at = 0, n = 0; at < bytes; at += piece, n++) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
         hashes[n] = ckpt_hash_of(from + at, part);
-        memcpy(file->memory + to->data + at, from + at, part);
+        memcpy(to + at, from + at, part);
+    }
+}
+
+void copy_file_filled(struct copy_file *file)
+{
+    for (uint32_t i = 0; i < file->state.buffer_count; i++) {
+        struct ckpt_buffer *buffer = &file->buffers[i];
+        const struct copy_place *place = &file->places[i];
+        const bool none = place->data == 0;
+        buffer->data = none ? NULL : file->memory + place->data;
+        buffer->pieces =
+            none ? NULL : (const struct ckpt_hash *)(const void *)(file->memory + place->hashes);
+        buffer->packed = true;
     }
 }
 
@@ -287,22 +338,13 @@ void copy_file_fill(struct copy_file *file)
 {
     for (uint32_t i = 0; i < file->share.count; i++)
         copy_extent(file, i);
-    for (uint32_t i = 0; i < file->state.buffer_count; i++) {
-        struct ckpt_buffer *buffer = &file->buffers[i];
-        const uint32_t first = ckpt_share_find(&file->share, i, 0);
-        const bool none = first == file->share.count || file->share.extent[first].buffer != i;
-        const struct copy_extent *extent = none ? NULL : &extents_of(file)[first];
-        buffer->data = none ? NULL : file->memory + extent->data;
-        buffer->pieces =
-            none ? NULL : (const struct ckpt_hash *)(const void *)(file->memory + extent->hashes);
-        buffer->packed = true;
-    }
+    copy_file_filled(file);
 }
 
 void copy_file_seal(struct copy_file *file)
 {
     struct copy_seal seal = { .version = COPY_VERSION,
-                              .head_size = seal_of(file)->head_size,
+                              .head_size = file->head_size,
                               .file_size = file->size };
     CHECK(seal.head_size >= COPY_BESIDE); /* copy_file_begin set it */
     CHECK(seal.head_size <= file->data_offset);

@@ -2,7 +2,8 @@
  * A copy file: one rank's share of the state of one step, in memory that outlives its process.
  *
  * It is a file on tmpfs in the node's folder of the job (copy_folder.h), mapped once and used again
- * for every copy. Without a folder it is memory of this process alone.
+ * for every copy. Without a folder it is memory of this process alone, or of those that it is
+ * shared with.
  *
  *     offset        bytes                 what
  *     0             64                    struct copy_seal: zero, or "all behind me is complete"
@@ -16,6 +17,7 @@
  * Life of one copy:
  *
  *     copy_file_begin ─▶ copy_file_fill ─▶ copy_file_seal       of a state of this process
+ *     copy_file_begin ─▶ copy_file_filled ─▶ copy_file_seal     ... that another process fills in
  *     copy_file_break ─▶ bytes arrive ─▶ copy_file_check ─▶ copy_file_accept    of another node's
  *
  * Invariants
@@ -27,6 +29,9 @@
  *     a copy: what goes to another node are the same bytes.
  *
  * docs/memory.md has the offsets field by field; tests/tidy/layout.py compares.
+ *
+ * A process that a file is shared with may change any of its bytes, and shrink a file of a folder.
+ * What the owner of a file relies on it keeps beside it (struct copy_file).
  *
  * Thread: one writer per file; readers of a sealed file any.
  */
@@ -128,12 +133,19 @@ _Static_assert(offsetof(struct copy_head, blobs) == 2544, "layout");
 _Static_assert(sizeof(struct copy_head) == 3696, "layout");
 _Static_assert(sizeof(struct copy_seal) + sizeof(struct copy_head) <= COPY_BESIDE, "it fits");
 
+/* Where the extents of a buffer lie in the file. */
+struct copy_place {
+    uint64_t data, hashes; /* offsets of the first extent's; 0: the share has none */
+};
+
 struct copy_file {
     uint8_t *memory; /* the whole file */
     size_t size;
     size_t room;        /* of what lies beside the data, hashes included: up to data_offset */
     size_t data_offset; /* multiple of a page */
     bool named;         /* in a folder: others can read it */
+    bool shared;        /* fd is open */
+    int fd;             /* shared: of the file, for other processes */
     char path[LIMIT_PATH];
     /* The copy that copy_file_begin described last; after copy_file_fill none of its pointers leads
      * to what the caller has. */
@@ -143,6 +155,8 @@ struct copy_file {
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
     struct ckpt_blob blobs[COPY_BLOBS_MAX];
     struct ckpt_share share;
+    struct copy_place places[CKPT_BUFFERS_MAX]; /* of that copy */
+    uint64_t head_size;                         /* of that copy */
 };
 
 /* Size of a file for a share of share_bytes of buffers: what it costs in memory. */
@@ -154,6 +168,10 @@ size_t copy_file_bytes(size_t share_bytes);
  * Errors: ST_FULL  tmpfs has no room; ST_NO_MEMORY; ST_IO, ST_REFUSED, …
  */
 MUST_CHECK enum status copy_file_open(const char *path, size_t share_bytes, struct copy_file *out);
+/* Like copy_file_open, for a file that other processes write to: out->fd is theirs to have, too.
+ * Without a path it is memory without a name, which nobody can shrink. */
+MUST_CHECK enum status copy_file_open_shared(const char *path, size_t share_bytes,
+                                             struct copy_file *out);
 /* Like copy_file_open, by the file's own size: to receive a copy from another node's file of that
  * size. */
 MUST_CHECK enum status copy_file_open_size(const char *path, size_t size, struct copy_file *out);
@@ -170,6 +188,9 @@ MUST_CHECK enum status copy_file_begin(struct copy_file *file, const struct ckpt
                                        uint32_t rank, uint32_t size);
 /* Copies the share and takes the hashes of it. */
 void copy_file_fill(struct copy_file *file);
+/* Takes it that another process has written the share and the hashes of its pieces, where the
+ * tables say. Who stores or restores the copy compares the two. */
+void copy_file_filled(struct copy_file *file);
 /* Seals the file: the copy is complete from now on. */
 void copy_file_seal(struct copy_file *file);
 /* Returns the copy, to be written or read: its share, buffers with data, packed, and pieces. Valid

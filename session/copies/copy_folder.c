@@ -119,8 +119,8 @@ enum status copy_folder_list(const char *dir, const char *job, struct session_co
     return ST_OK;
 }
 
-enum status copy_folder_find(const char *dir, const char *job, const struct session_copy *copy,
-                             struct copy_view *out)
+static enum status find(const char *dir, const char *job, const struct session_copy *copy,
+                        struct copy_view *out, char out_path[LIMIT_PATH])
 {
     struct folder_walk walk;
     struct folder_entry entry;
@@ -135,11 +135,29 @@ enum status copy_folder_find(const char *dir, const char *job, const struct sess
         found = is_of(&view, &entry, job) && same_share(&here, copy);
         if (found) {
             *out = view;
+            memcpy(out_path, entry.path, LIMIT_PATH);
         } else {
             copy_view_unmap(&view);
         }
     }
     return found ? ST_OK : ST_INCOMPLETE;
+}
+
+enum status copy_folder_find(const char *dir, const char *job, const struct session_copy *copy,
+                             struct copy_view *out)
+{
+    char path[LIMIT_PATH];
+    return find(dir, job, copy, out, path);
+}
+
+enum status copy_folder_path(const char *dir, const char *job, const struct session_copy *copy,
+                             char out[LIMIT_PATH])
+{
+    struct copy_view view = { .size = 0 };
+    const enum status st = find(dir, job, copy, &view, out);
+    if (st == ST_OK)
+        copy_view_unmap(&view);
+    return st;
 }
 
 /* True if the file belongs to an older generation and isn't a copy of the step `kept`. A file that

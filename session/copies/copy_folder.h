@@ -34,6 +34,10 @@ MUST_CHECK enum status copy_folder_list(const char *dir, const char *job, struct
 MUST_CHECK enum status copy_folder_find(const char *dir, const char *job,
                                         const struct session_copy *copy, struct copy_view *out);
 
+/* Returns the path of that copy, as copy_folder_find, for another process to map. */
+MUST_CHECK enum status copy_folder_path(const char *dir, const char *job,
+                                        const struct session_copy *copy, char out[LIMIT_PATH]);
+
 #define SESSION_RANK_ANY UINT32_MAX
 
 /* Removes every file of a rank (or of any) of a generation before `generation`, except those of

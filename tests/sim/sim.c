@@ -140,10 +140,11 @@ void sim_fail(struct sim *sim, const char *format, ...)
     (void)vfprintf(stderr, format, args);
     (void)fprintf(stderr, "\nreplay: cairn-sim --seed %llu%s --verbose\n",
                   (unsigned long long)sim->options.seed,
-                  sim->options.calm    ? " --calm"
-                  : sim->options.queue ? " --queue"
-                  : sim->options.plain ? " --plain"
-                                       : "");
+                  sim->options.calm       ? " --calm"
+                  : sim->options.queue    ? " --queue"
+                  : sim->options.plain    ? " --plain"
+                  : sim->options.programs ? " --programs"
+                                          : "");
     va_end(args);
     exit(1);
 }
@@ -345,6 +346,7 @@ static void build_world(struct sim *sim)
     sim_audit_begin(sim);
     sim_stages_begin(sim);
     sim_plain_begin(sim);
+    sim_program_begin(sim);
     sim_coordinator_start(sim);
     sim_at(sim, 3000, chaos, NULL, 0);
 }
@@ -489,10 +491,8 @@ static uint64_t number(const char *text)
     char *end;
     unsigned long long value = strtoull(text, &end, 10);
     if (end == text || *end != '\0') {
-        (void)fprintf(
-            stderr,
-            "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--calm|--once|--queue|--plain] "
-            "[--verbose]\n");
+        (void)fprintf(stderr, "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] "
+                              "[--calm|--once|--queue|--plain|--programs] [--verbose]\n");
         exit(2);
     }
     return value;
@@ -514,6 +514,8 @@ int main(int argc, char **argv)
             options.queue = true;
         else if (strcmp(argv[i], "--plain") == 0)
             options.plain = true;
+        else if (strcmp(argv[i], "--programs") == 0)
+            options.programs = true;
         else if (strcmp(argv[i], "--once") == 0)
             options.once = true;
         else if (strcmp(argv[i], "--seed") == 0 && more)

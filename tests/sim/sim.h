@@ -13,6 +13,7 @@
  *   memory       copies of states on the machines' tmpfs, some of them damaged
  *   wrong        workers that compute something else than others would, in some worlds
  *   plain        in some worlds jobs of which nothing is saved (worker/sim_plain.c)
+ *   programs     in some worlds programs that are saved (worker/sim_program.c)
  *   queues       in some worlds more jobs than slots, and nodes that never come back
  *   users        ask for things, in half of the worlds, whose jobs have spares, for other
  *                numbers of workers, too; they see that the promises made to them are kept
@@ -62,6 +63,7 @@ struct sim_options {
     bool once;        /* one lane is computed wrongly, once, wherever something may be wrong */
     bool queue;       /* every world is crowded (sim_queue.c) */
     bool plain;       /* worlds have jobs of which nothing is saved */
+    bool programs;    /* worlds have programs that are saved */
     bool verbose;
 };
 
@@ -131,8 +133,11 @@ struct sim_job {
     bool plain;         /* nothing is saved of it: its workers run a program, for run_ms */
     bool says_steps;    /* which says steps */
     int64_t run_ms;
-    uint32_t budget; /* failures in a row */
-    bool pauses;     /* it was asked to, in generation pause_in ... */
+    bool program;      /* its workers run a program, which is saved */
+    uint32_t budget;   /* failures in a row; 0: as models have it */
+    uint32_t early_in; /* the newest generation that leaves early, with the save of early_at */
+    uint64_t early_at;
+    bool pauses; /* it was asked to, in generation pause_in ... */
     uint32_t pause_in;
     uint64_t pause_by; /* ... and after so many crashes of the coordinator */
     bool succeeded;
@@ -416,6 +421,22 @@ void sim_plain_asked(struct sim *sim, uint32_t job, const struct fsm *m);
 void sim_plain_check_told(struct sim *sim, uint32_t job, const struct fsm *m);
 /* After each event: nothing is saved, a pause holds, and a success is one. */
 void sim_plain_look(struct sim *sim, uint32_t job, const struct coord_job *of);
+
+/* ---- worker/sim_program.c ---- */
+/* Which jobs of this world are programs; after all else is known of them. */
+void sim_program_begin(struct sim *sim);
+/* fewer, every: what its file says of other numbers of workers, and of when it saves. */
+void sim_program_print(const struct sim_job *job, uint32_t index, const char *fewer,
+                       const char *every, char *out, size_t capacity);
+/* True if the program of a worker that trains has just failed, or ended too early. */
+bool sim_program_fails(struct sim *sim, struct sim_trainer *trainer);
+/* True if the worker saves the step that it has, and leaves, before the step that is announced. */
+bool sim_program_leaves_early(struct sim *sim, const struct sim_trainer *trainer);
+/* A plan leaves: no worker is a source, and copies are restored where they can be. */
+void sim_program_check_plan(struct sim *sim, struct coord *coord, uint32_t job,
+                            const Cairn__V1__Plan *plan);
+/* After each event: a success is one. */
+void sim_program_look(struct sim *sim, uint32_t job, const struct coord_job *of);
 
 /* ---- worker/sim_lanes.c ---- */
 struct session_fsm;

@@ -282,6 +282,7 @@ static void check_order(struct sim *sim, const Cairn__V1__TrainerOrder *order)
     if (plan->spare) /* it restores nothing */
         return;
     sim_parked_check(sim, sim->coordinator->coord, (uint32_t)job, plan);
+    sim_program_check_plan(sim, sim->coordinator->coord, (uint32_t)job, plan);
     /* A plan may be said again to who lost it, when its own generation has saved since. */
     if (plan->restore_step < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by &&
         !sim_store_lost(sim, (uint32_t)job, sim->jobs[job].acked))

@@ -84,7 +84,8 @@ static void check_end(struct sim *sim, uint32_t index, const struct fsm *m)
     const uint32_t rank = m->cause.rank < m->size ? m->cause.rank : 0;
     const struct sim_trainer_view *view = sim_process(sim, index, m, rank, false);
     const bool silence = m->cause.kind == FSM_FAULT_NODE || m->cause.kind == FSM_FAULT_HANG;
-    if (!cut_off || known->plain) /* programs may finish steps without each other */
+    if (!cut_off || known->plain ||
+        known->program) /* programs may finish steps without each other */
         return;
     known->cut_off++;
     if (silence && view != NULL && is_whole(sim, index, m) && !view->hung && (m->ran & 1) &&

@@ -24,7 +24,7 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
         (void)snprintf(every, sizeof(every), "%llu steps", (unsigned long long)job->every);
     if (sim->resizes)
         (void)snprintf(fewer, sizeof(fewer), ", min: %u, spares: %u", job->min, job->spares);
-    if (sim->resizes && job->plain)
+    if (sim->resizes && (job->plain || job->program))
         (void)snprintf(fewer, sizeof(fewer), ", min: %u", job->min);
     if (job->audit_every > 0)
         (void)snprintf(audits, sizeof(audits), "%llu steps", (unsigned long long)job->audit_every);
@@ -45,6 +45,8 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
                    (unsigned long long)job->checksum_every);
     if (job->plain)
         sim_plain_print(job, index, fewer, text, sizeof(text));
+    if (job->program)
+        sim_program_print(job, index, fewer, every, text, sizeof(text));
     static struct jobspec spec;
     struct buf errors;
     buf_init(&errors, 65536);
@@ -239,16 +241,28 @@ static void check_time(struct sim *sim, struct sim_job *known, const struct fsm 
     }
 }
 
-/* A node's flaw ends no job that another node, which is there, could have taken. */
+/* Returns how many workers a node has room for, but for slots of processes that can't die. */
+static uint32_t room_of(const struct sim *sim, const struct sim_node *node)
+{
+    uint32_t stuck = 0;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        stuck += view->node == node && view->unkillable && view->exit == SIM_RUNS;
+    }
+    return stuck < sim->slots ? sim->slots - stuck : 0;
+}
+
+/* A node's flaw ends no job that other nodes, which are there, could have taken. */
 static void check_flaw(struct sim *sim, struct sim_job *known, const struct fsm *m)
 {
     if ((m->state != FSM_FAILED && m->ending.to != FSM_FAILED) || known->failed)
         return;
     known->failed = true; /* it is decided; its workers may take a while to go */
-    for (uint32_t i = 0; i < sim->node_count; i++) {
-        if (strstr(m->reason, SIM_FLAW) != NULL && sim_node_serves(sim, sim->nodes[i]))
-            sim_fail(sim, "%s failed by %s, but node%u was there", known->id, m->reason, i);
-    }
+    uint32_t room = 0;
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        room += sim_node_serves(sim, sim->nodes[i]) ? room_of(sim, sim->nodes[i]) : 0;
+    if (strstr(m->reason, SIM_FLAW) != NULL && room >= m->config.min)
+        sim_fail(sim, "%s failed by %s, but other nodes were there", known->id, m->reason);
 }
 
 /* Checks that no job fails by a path between two nodes: there is another path, or the job waits. */
@@ -286,6 +300,7 @@ static void check_job(struct sim *sim, uint32_t index, struct coord_job *job)
     sim_lanes_look(sim, index, job);
     sim_audit_look(sim, index, job);
     sim_plain_look(sim, index, job);
+    sim_program_look(sim, index, job);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
@@ -382,8 +397,8 @@ void sim_coordinator_end(struct sim *sim)
         struct coord_job *job = job_of(sim, i);
         const struct fsm *m = &job->m;
         const bool wrong = sim->wrong != SIM_WRONG_NOTHING && m->cause.kind == FSM_FAULT_WRONG;
-        const bool often = known->plain ? m->budget.own >= known->budget
-                                        : m->budget.own >= 10 || m->budget.used >= 3;
+        const bool often = known->budget > 0 ? m->budget.own >= known->budget
+                                             : m->budget.own >= 10 || m->budget.used >= 3;
         bool worn_out = m->state == FSM_FAILED && (often || wrong || known->user_error ||
                                                    strstr(m->reason, SIM_FLAW) != NULL);
         bool as_asked = (m->state == FSM_KILLED && known->killed) ||

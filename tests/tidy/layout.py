@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 
 STRUCTS = ("disk_scalars", "disk_header", "disk_chunk", "disk_footer", "disk_buffer", "disk_reference", "disk_tensor",
-           "disk_blob", "disk_trailer")  # in the order of format.md's tables
-HEADERS = ("common/limits.h", "checkpoint/checkpoint.h", "checkpoint/format/disk.h", "session/copies/copy_file.h")
+           "disk_blob", "disk_trailer", "place_areas", "place_area", "wire_entry",
+           "place_blob")  # in the order of format.md's tables
+HEADERS = ("common/limits.h", "checkpoint/checkpoint.h", "checkpoint/format/disk.h", "session/copies/copy_file.h",
+           "library/cairn.h", "library/wire/wire.h", "library/wire/place.h")
 SIZES = {"uint8_t": 1, "char": 1, "uint16_t": 2, "uint32_t": 4, "uint64_t": 8, "double": 8}
 ROW = re.compile(r"^\| (\d+) \|(?: ([\d× ]+)(?: each)? \|)?", re.M)
 
@@ -22,7 +24,7 @@ def structs_of(source):
     """{struct: ([(offset, bytes) of each field], size)}"""
     numbers = dict(re.findall(r"#define (\w+)\s+(\d+)u?\b", source))
     found = {"ckpt_hash": ([(0, 16)], 16)}
-    for name, body in re.findall(r"struct ((?:disk|copy)_\w+) \{\n(.*?)\n\};", source, re.S):
+    for name, body in re.findall(r"struct ((?:disk|copy|place|wire)_\w+) \{\n(.*?)\n\};", source, re.S):
         fields, at = [], 0
         for kind, names in re.findall(r"^\s+((?:struct )?\w+) ([\w\[\], ]+);", body, re.M):
             one = SIZES.get(kind) or found.get(kind[7:], ([], 0))[1]
@@ -55,7 +57,7 @@ def check(source, form, memory):
         asserted = {int(at) for at in re.findall(rf"offsetof\(struct {name}, \w+\) == (\d+)", source)}
         if not asserted <= told <= fields:
             yield f"memory.md: struct {name} has fields at {sorted(fields)}, the table at {sorted(told)}"
-    sizes = re.findall(r"`(?:struct )?(disk_\w+)`(?: \||,) (\d+)", form)
+    sizes = re.findall(r"`(?:struct )?((?:disk|place|wire)_\w+)`(?: \||,) (\d+)", form)
     sizes += [("copy_" + name, size) for name, size in
               re.findall(r"(seal|head|buffer|blob|extent)s?(?:,| of) (\d+) bytes", memory[memory.rindex("## Bytes"):])]
     for name, size in sizes:
@@ -66,7 +68,7 @@ def check(source, form, memory):
 def self_test(source, form, memory):
     begin = memory.rindex("| seal | field |")
     changed = missed = 0
-    for which, pattern in ((0, r"^\| (\d+) \| [1-9][\d× ]* \|"), (0, r"`(?:struct )?disk_\w+`(?: \||,) (\d+)"),
+    for which, pattern in ((0, r"^\| (\d+) \| [1-9][\d× ]* \|"), (0, r"`(?:struct )?(?:disk|place|wire)_\w+`(?: \||,) (\d+)"),
                            (1, r"^\| (\d+) \|"), (1, r"of (\d+) bytes:")):
         for at in re.finditer(pattern, (form, memory)[which], re.M):
             if which == 1 and at.start() < begin:

@@ -19,8 +19,9 @@ import sys
 import tempfile
 
 FOLDERS = ("common", "proto", "jobspec", "webhook", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
-           "client", "observer", "bench", "tests")
+           "client", "observer", "python", "bench", "tests")
 LIBRARIES = {  # header prefix: where it may be included
+    "Python.h": "python/cairn",
     "grpc/": "rpc",
     "oneapi/": "kernels/cpu",
     "gloo/": "comm/gloo_shim",

@@ -20,6 +20,7 @@
 #include "trainer/command/output.h"
 #include "trainer/command/preload.h"
 #include "trainer/command/process.h"
+#include "trainer/command/relayed.h"
 #include "trainer/command/spy.h"
 
 enum {
@@ -53,6 +54,8 @@ struct command_worker {
     struct pattern *progress;
     struct failure_patterns patterns;
     struct launch_place place;
+    struct relay *relay; /* NULL: the job saves nothing */
+    struct relay_news news;
     uint64_t step;
 };
 
@@ -113,9 +116,13 @@ static int64_t now_ms(void)
 static void note_progress(struct command_worker *c, int64_t now)
 {
     const bool by_step = c->progress != NULL;
+    if (c->relay != NULL)
+        relay_look(c->relay, &c->news);
     for (uint32_t i = 0; i < c->count; i++) {
         struct member *member = &c->members[i];
-        const uint64_t seen = by_step ? member->output.matches : member->output.lines;
+        uint64_t seen = by_step ? member->output.matches : member->output.lines;
+        if (c->relay != NULL) /* its output shows nothing any more once it trains */
+            seen = c->news.counter + (c->news.ready ? 0 : member->output.lines);
         if (seen != member->seen) {
             member->seen = seen;
             member->moved_ms = now;
@@ -123,7 +130,10 @@ static void note_progress(struct command_worker *c, int64_t now)
         if (member->output.step > c->step)
             c->step = member->output.step;
     }
-    session_mark(c->options->session, c->step, "running");
+    if (c->relay != NULL)
+        c->step = c->news.step;
+    session_mark(c->options->session, c->step,
+                 c->relay == NULL || c->news.ready ? "running" : "starting");
     session_tick(c->options->session);
 }
 
@@ -419,11 +429,35 @@ static enum status start_program(struct command_worker *c, struct reason *why)
     return st;
 }
 
+/* Makes the session ready for a program that saves nothing; else has the relay do so once the
+ * program is. */
+static bool serve(struct command_worker *c, struct command_failure *out_failure)
+{
+    const struct command_options *o = c->options;
+    const struct session_ready ready = { .pins = "{}", .level = CKPT_DEFAULT };
+    const struct relay_options relay = { .job = o->job,
+                                         .session = o->session,
+                                         .assignment = o->assignment,
+                                         .copies = o->copies,
+                                         .io = o->io,
+                                         .log = o->log };
+    struct reason why = { "" };
+    const bool saves = o->job->command.saves;
+    const enum status st =
+        saves ? relay_open(&relay, &c->relay, &why) : session_set_ready(o->session, &ready);
+    if (st != ST_OK) {
+        *out_failure = saves ? relayed_unopened(st, &why)
+                             : failure_of(CAIRN__V1__FAULT_KIND__FORMATION, &why, st);
+    } else if (saves) {
+        (void)snprintf(c->place.relay, sizeof(c->place.relay), "%s", relay_name(c->relay));
+    }
+    return st == ST_OK;
+}
+
 /* True if the program can be started: the workers met, and the coordinator was told so. */
 static bool prepare(struct command_worker *c, struct command_failure *out_failure)
 {
     const struct command_options *o = c->options;
-    const struct session_ready ready = { .pins = "{}", .level = CKPT_DEFAULT };
     struct reason why = { "" };
     c->members = calloc(c->count, sizeof(*c->members));
     enum status st = c->members == NULL ? ST_NO_MEMORY : compile_patterns(c);
@@ -434,10 +468,9 @@ static bool prepare(struct command_worker *c, struct command_failure *out_failur
     st = launch_meet(session_rendezvous(o->session), o->assignment, c->count, o->gpu, MEET_MS,
                      &c->place, &why);
     if (st == ST_OK)
-        st = session_set_ready(o->session, &ready);
-    if (st != ST_OK)
-        *out_failure = failure_of(CAIRN__V1__FAULT_KIND__FORMATION, &why, st);
-    return st == ST_OK;
+        return serve(c, out_failure);
+    *out_failure = failure_of(CAIRN__V1__FAULT_KIND__FORMATION, &why, st);
+    return false;
 }
 
 /* Returns a process that has failed; count: none. Of several the first by rank. */
@@ -455,8 +488,12 @@ static struct command_failure judge(struct command_worker *c, uint32_t i)
     const int64_t until = now_ms() + FAILED_OUTPUT_MS;
     while (c->processes[i].said_fd >= 0 && now_ms() < until && stop_of(c) == COMMAND_GOES_ON)
         turn(c, LOOK_MS);
-    return failure_of_exit(c->options->job, &c->patterns, c->place.rank + i, c->processes[i].status,
-                           &c->members[i].output);
+    struct command_failure failure =
+        failure_of_exit(c->options->job, &c->patterns, c->place.rank + i, c->processes[i].status,
+                        &c->members[i].output);
+    if (c->relay != NULL)
+        relayed_explain(c->relay, &c->news, c->place.rank + i, &failure);
+    return failure;
 }
 
 /* Watches the program until it has ended, fails, or is to be stopped. */
@@ -471,7 +508,11 @@ static enum command_end watch(struct command_worker *c, struct command_failure *
             *out_failure = judge(c, failed);
             return COMMAND_FAILED;
         }
-        if (count_living(c) == 0)
+        const bool ended = count_living(c) == 0;
+        if (c->relay != NULL &&
+            relayed_has_failed(&c->news, ended, c->place.rank, now_ms(), out_failure))
+            return COMMAND_FAILED;
+        if (ended)
             return COMMAND_DONE;
         const uint32_t hung = find_hung(c, now_ms());
         if (hung < c->count) {
@@ -536,6 +577,7 @@ enum command_end command_run(struct command_worker *command, const struct comman
     c->options = options;
     c->count = (uint32_t)options->job->command.processes;
     c->step = 0;
+    c->news = (struct relay_news){ .step = 0 };
     CHECK(c->count >= 1 && c->count <= COMMAND_PROCESSES_MAX);
     for (uint32_t i = 0; i < c->count; i++)
         c->processes[i] = (struct process){ .said_fd = -1, .end_fd = -1 };
@@ -548,6 +590,8 @@ enum command_end command_run(struct command_worker *command, const struct comman
     if (end != COMMAND_DONE && stop_of(c) != COMMAND_GOES_ON)
         end = COMMAND_STOPPED;
     *out_step = c->step;
+    relay_close(c->relay);
+    c->relay = NULL;
     release_run(c);
     return end;
 }

@@ -7,8 +7,10 @@
  *     watch   what they write, whether they live, whether they get on (output.h)
  *     end     by themselves, or SIGTERM, grace, SIGKILL for them and all that came of them
  *
- * The program's state is its own: each generation starts it anew, and what it goes on from is what
- * it saved itself. The worker's process outlives generations, so it keeps nothing and costs little.
+ * Each generation starts the program anew. Its state is its own, and what it goes on from is what
+ * it saved itself; or, where the job has a `checkpoint`, what it gave to Cairn
+ * (trainer/relay/relay.h). The worker's process outlives generations, so it keeps nothing and costs
+ * little.
  *
  * It has failed if a process ended with a code that isn't 0, or by a signal, or hangs. Success is
  * code 0 of each process, unless somebody asked it to go: then it is to be resumed, whatever its
@@ -19,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/io.h"
 #include "common/log.h"
 #include "common/status.h"
 #include "jobspec/jobspec.h"
@@ -55,6 +58,8 @@ struct command_options {
     const struct log *log;
     int log_fd;         /* gets the program's output */
     const char *gpu;    /* CUDA_VISIBLE_DEVICES of this worker; "": none */
+    const char *copies; /* folder of this job's copies on this node; NULL: none */
+    const struct io *io;
     const char *worker; /* what its processes are known by: PATHS_WORKER_ENV */
     /* Called by command_run once the program has failed, before what is left of it is ended. */
     void (*failed)(void *arg, const struct command_failure *failure);
@@ -62,7 +67,7 @@ struct command_options {
 };
 
 enum command_end {
-    COMMAND_DONE,    /* all processes ended with 0, unasked */
+    COMMAND_DONE, /* all processes ended with 0, unasked; what Cairn saves of them is committed */
     COMMAND_STOPPED, /* as command_stop said */
     COMMAND_FAILED,  /* `failed` was called */
 };

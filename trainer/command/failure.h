@@ -13,9 +13,10 @@
 /* How the program failed. */
 struct command_failure {
     Cairn__V1__FaultKind kind;
-    bool outside; /* a signal that nobody here sent */
-    bool of_node; /* another node may have what lacks here */
-    bool late;    /* others may know more: it seems to follow from a failure of theirs */
+    bool outside;   /* a signal that nobody here sent */
+    bool of_node;   /* another node may have what lacks here */
+    bool late;      /* others may know more: it seems to follow from a failure of theirs */
+    uint32_t shard; /* a damaged checkpoint: 1 + the file of it that is; 0: not known */
     struct reason why;
 };
 

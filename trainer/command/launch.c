@@ -12,6 +12,7 @@
 
 #include "common/cleanup.h"
 #include "common/paths.h"
+#include "library/wire/wire.h"
 
 extern char **environ;
 
@@ -233,6 +234,8 @@ static void set_place(struct list *list, const struct jobspec *job,
     set(list, "TORCHELASTIC_USE_AGENT_STORE=False");
     set(list, "CAIRN_JOB=%s", assignment->job);
     set(list, "CAIRN_GENERATION=%" PRIu32, assignment->generation);
+    if (place->relay[0] != '\0')
+        set(list, WIRE_SOCKET_ENV "=%s", place->relay);
     if (job->command.folder[0] != '\0')
         set(list, "CAIRN_FOLDER=%s", job->command.folder);
     if (job->workers.device != JOBSPEC_DEVICE_CPU)

@@ -8,6 +8,7 @@
 
 #include "common/fault.h"
 #include "trainer/program/rank_parts.h"
+#include "trainer/program/store_check.h"
 
 #define OVER_MS INT64_C(10000) /* until the coordinator has said what follows a failure */
 
@@ -56,11 +57,24 @@ static void report(void *arg, const struct command_failure *failure)
         .kind = failure->late ? CAIRN__V1__FAULT_KIND__COMMUNICATION : failure->kind,
         .of_node = failure->of_node,
         .outside = failure->outside,
+        .shard = failure->shard,
         .stays = true,
         .message = failure->why.text,
     };
     LOG_ERROR(r->log, "%s", failure->why.text);
     session_fault(r->session, &fault);
+}
+
+/* Checks that this node sees the store that the program's state is saved to. */
+static enum status check_store(struct rank *r)
+{
+    if (!r->job->command.saves)
+        return ST_OK;
+    r->at_store = true;
+    const enum status st =
+        store_check(&r->io, r->job->checkpoint.store, &r->assignment, &r->of_node, &r->reason);
+    r->at_store = st != ST_OK;
+    return st;
 }
 
 enum status rank_run_command(struct rank *r, int *out_code)
@@ -72,6 +86,8 @@ enum status rank_run_command(struct rank *r, int *out_code)
                                              .log = r->log,
                                              .log_fd = STDOUT_FILENO,
                                              .gpu = gpu != NULL ? gpu : "",
+                                             .copies = r->options->copies,
+                                             .io = &r->io,
                                              .worker = r->options->words_path,
                                              .failed = report,
                                              .failed_arg = r };
@@ -80,11 +96,15 @@ enum status rank_run_command(struct rank *r, int *out_code)
     enum status st = note_program(r);
     if (st == ST_OK)
         st = open_command(r);
+    if (st == ST_OK)
+        st = check_store(r);
     if (st != ST_OK)
         return st;
     switch (command_run(r->command, &options, &step)) {
     case COMMAND_DONE:
         session_finished(r->session, step);
+        if (r->job->command.saves) /* what was finished is committed */
+            copy_folder_forget(r->options->copies, r->generation, r->assignment.rank);
         LOG_INFO(r->log, "the program is done at step %llu", (unsigned long long)step);
         *out_code = RANK_DONE;
         break;

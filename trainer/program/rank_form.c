@@ -84,11 +84,13 @@ enum status rank_join(struct rank *r)
     return st;
 }
 
-/* Returns how long the process may take to leave. A program has its own grace; that its worker
- * ends without waiting for it is the last way out. */
+/* Returns how long the process may take to leave. A program has its own grace, and where Cairn
+ * saves it, time for a last checkpoint before; that its worker ends without waiting for it is the
+ * last way out. */
 static int64_t grace_of(const struct jobspec *job)
 {
-    return jobspec_is_command(job) ? job->command.grace_ms + COMMAND_LEAVE_MS
+    const int64_t saving = job->command.saves ? job->checkpoint.grace_ms : 0;
+    return jobspec_is_command(job) ? saving + job->command.grace_ms + COMMAND_LEAVE_MS
                                    : job->checkpoint.grace_ms;
 }
 

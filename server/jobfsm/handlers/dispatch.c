@@ -2,7 +2,6 @@
  * The top layer of the machine: one event, past the fence to its handler, and the checks that
  * follow every event. It also makes new jobs, and resumes those that were read from the journal.
  */
-#include <signal.h>
 #include <stdlib.h>
 
 #include "common/check.h"
@@ -12,6 +11,7 @@
 #include "server/jobfsm/elastic.h"
 #include "server/jobfsm/failure_policy.h"
 #include "server/jobfsm/handlers/divergence.h"
+#include "server/jobfsm/handlers/exits.h"
 #include "server/jobfsm/handlers/generation_start.h"
 #include "server/jobfsm/handlers/liveness.h"
 #include "server/jobfsm/handlers/load_balance.h"
@@ -36,13 +36,19 @@ static bool is_cut_well(const struct fsm_config *config, uint32_t most)
     return well && (config->stages <= 1 || most <= (uint64_t)config->stages * config->lanes);
 }
 
-/* Sets what a job of which nothing is saved has no use for to what means none. */
-static void forget_saves(struct fsm_config *config)
+/* Sets what a program has no use for to what means none. */
+static void forget_lanes(struct fsm_config *config)
 {
     config->lanes = config->stages = 0;
-    config->owns = config->delta = config->every_auto = false;
+    config->owns = config->on_device = false;
     config->shares = FSM_SHARES_EVEN;
     config->audited = config->lanes_audited = config->states_audited = 0;
+}
+
+/* Does the same for what a job has no use for of which nothing is saved. */
+static void forget_saves(struct fsm_config *config)
+{
+    config->delta = config->every_auto = false;
     config->keep_last = config->keep_best = config->keep_every = 0;
     config->best_metric = FSM_METRIC_NONE;
     config->every_ms = 0;
@@ -67,6 +73,9 @@ enum status fsm_init(struct fsm *m, const char *id, const struct fsm_config *con
                        .size = config->ranks,
                        .count = config->ranks };
     m->config.most = most;
+    m->config.program = config->program || config->saves_nothing;
+    if (m->config.program)
+        forget_lanes(&m->config);
     if (m->config.saves_nothing)
         forget_saves(&m->config);
     m->config.min_follows = config->min == 0;
@@ -176,103 +185,6 @@ static void on_note(struct fsm_ctx *t)
     fsm_emit_event(t, t->ev->note.what, "%s", t->ev->note.message);
 }
 
-/* Reports a fault. If it names no rank, its reporter is blamed. Three kinds blame nobody: failed
- * communication (another rank failed), different bits (either rank may be wrong), and a sum that
- * isn't finite (all ranks share it). */
-static void report_fault(struct fsm_ctx *t, const struct fsm_fault *reported)
-{
-    struct fsm_fault fault = *reported;
-    const bool of_all = fault.kind == FSM_FAULT_COMMUNICATION || fault.kind == FSM_FAULT_WRONG ||
-                        fault.kind == FSM_FAULT_NUMERIC;
-    if (fault.rank == FSM_ALL_RANKS && !of_all)
-        fault.rank = t->ev->rank;
-    fsm_report_fault(t, &fault);
-}
-
-/* True if the process was killed by SIGKILL or its like, which we didn't send: somebody or
- * something outside did. */
-static bool is_outside(const struct fsm_exited *exited)
-{
-    bool killed =
-        exited->how == FSM_EXIT_SIGNAL && (exited->code == SIGHUP || exited->code == SIGINT ||
-                                           exited->code == SIGKILL || exited->code == SIGTERM);
-    return killed || exited->how == FSM_EXIT_UNKNOWN;
-}
-
-/* Ranks of a job without a known end leave by themselves once it is over; the job is done when all
- * of them did. (Other jobs end by their last commit.) */
-static void end_if_finished(struct fsm_ctx *t)
-{
-    struct fsm *m = t->m;
-    if (fsm_ends(m) || fsm_has_waiting(m) || m->total_steps != 0 || m->intent != FSM_INTENT_NONE)
-        return;
-    for (uint32_t i = 0; i < m->size; i++) {
-        if (!m->ranks[i].finished)
-            return;
-    }
-    fsm_end_generation(t, FSM_SUCCEEDED, fsm_trains(m));
-}
-
-static void on_exited(struct fsm_ctx *t)
-{
-    struct fsm *m = t->m;
-    struct fsm_rank *rank = &m->ranks[t->ev->rank];
-    const struct fsm_exited *exited = &t->ev->exited;
-    if (rank->gone)
-        return;
-    fsm_rank_gone(m, t->ev->rank);
-    rank->started = true;
-    rank->session = false;
-    m->dirty = true;
-    if (exited->step > rank->step && (m->total_steps == 0 || exited->step <= m->total_steps))
-        rank->step = exited->step; /* its last words */
-    if (exited->phase != NULL)
-        fsm_text(rank->phase, sizeof(rank->phase), exited->phase);
-    bool finished = rank->finished || exited->finished || exited->how == FSM_EXIT_FINISHED;
-    rank->finished = finished;
-    if (m->ending.to == FSM_RECOVERING && m->cause.kind == FSM_FAULT_HANG &&
-        m->cause.rank == t->ev->rank) { /* its agent read its flight recorder */
-        fsm_emit_event(t, "culprit", "rank %u on node %s: %.440s", t->ev->rank, rank->node,
-                       exited->message);
-    }
-    if (finished && m->config.saves_nothing) { /* the program has ended; what it was is nothing */
-        end_if_finished(t);
-        return;
-    }
-    if (fsm_ends(m) || (finished && exited->how != FSM_EXIT_SIGNAL))
-        return;
-    if (exited->fault != NULL) {
-        report_fault(t, exited->fault);
-        return;
-    }
-    struct fsm_fault fault = {
-        .kind = exited->how == FSM_EXIT_OOM ? FSM_FAULT_MEMORY : FSM_FAULT_PROCESS,
-        .rank = t->ev->rank,
-        .step = rank->step,
-        .outside = is_outside(exited),
-        .of_node = exited->how == FSM_EXIT_SPAWN_FAILED,
-    };
-    fsm_text(fault.phase, sizeof(fault.phase), rank->phase);
-    fsm_text(fault.message, sizeof(fault.message), exited->message);
-    fsm_report_fault(t, &fault);
-}
-
-static void on_finished(struct fsm_ctx *t)
-{
-    struct fsm *m = t->m;
-    struct fsm_rank *rank = &m->ranks[t->ev->rank];
-    m->dirty = m->dirty || (m->config.saves_nothing && !rank->finished); /* it is journalled */
-    rank->finished = true;
-    if (t->ev->finished.step > rank->step)
-        rank->step = t->ev->finished.step;
-    end_if_finished(t);
-}
-
-static void on_fault(struct fsm_ctx *t)
-{
-    report_fault(t, t->ev->fault);
-}
-
 static void on_started(struct fsm_ctx *t)
 {
     struct fsm_rank *rank = &t->m->ranks[t->ev->rank];
@@ -377,14 +289,14 @@ static const struct {
     [FSM_EV_SPARE] = { CORE, fsm_on_spare },
     [FSM_EV_STARTED] = { FLEET, on_started },
     [FSM_EV_MISSING] = { FLEET, on_missing },
-    [FSM_EV_EXITED] = { FLEET, on_exited },
+    [FSM_EV_EXITED] = { FLEET, fsm_on_exited },
     [FSM_EV_AGENT] = { FLEET, on_agent },
     [FSM_EV_HELLO] = { TRAINER, fsm_on_hello },
     [FSM_EV_SESSION_LOST] = { FLEET, on_session_lost },
     [FSM_EV_READY] = { TRAINER, fsm_on_ready },
     [FSM_EV_PROGRESS] = { TRAINER, on_progress },
-    [FSM_EV_FAULT] = { TRAINER, on_fault },
-    [FSM_EV_FINISHED] = { TRAINER, on_finished },
+    [FSM_EV_FAULT] = { TRAINER, fsm_on_fault },
+    [FSM_EV_FINISHED] = { TRAINER, fsm_on_finished },
     [FSM_EV_SAVE_BEGIN] = { TRAINER, fsm_on_save_begin },
     [FSM_EV_SAVE_REPORT] = { TRAINER, fsm_on_save_report },
     [FSM_EV_SAVE_FAILED] = { TRAINER, fsm_on_save_failed },

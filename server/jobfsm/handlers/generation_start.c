@@ -49,6 +49,10 @@ static void emit_forming(struct fsm_ctx *t, uint32_t kept, const struct fsm_ckpt
                        "generation %u with %u workers, %u of them stay; from the beginning: the "
                        "program starts anew",
                        m->generation, m->size, kept);
+    } else if (kept > 0 && m->config.program) {
+        fsm_emit_event(t, "forming",
+                       "generation %u with %u workers, %u of them stay; their programs start anew",
+                       m->generation, m->size, kept);
     } else if (kept > 0) {
         fsm_emit_event(t, "forming", "generation %u with %u workers%s, %u of them go on",
                        m->generation, m->size, stages, kept);
@@ -374,16 +378,42 @@ void fsm_enter_running(struct fsm_ctx *t)
         fsm_announce(t, false); /* two attempts without a commit: save early */
 }
 
-/* True if the rank would train for another number of steps than the others, or than before. */
+/* True if the rank would train for another number of steps than the others, or than before. How
+ * many steps a program has may depend on how many workers there are. */
 static bool steps_differ(const struct fsm_ctx *t)
 {
     const struct fsm *m = t->m;
     const struct fsm_ready *ready = &t->ev->ready;
-    bool told = !m->config.relaxed;
+    bool told = !m->config.relaxed && !m->config.program;
     for (uint32_t i = 0; i < m->size; i++)
         told = told || (i != t->ev->rank && m->ranks[i].ready);
     return told && m->total_steps > 0 && ready->total_steps > 0 &&
            (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch);
+}
+
+/* Refuses a rank whose program doesn't agree with that of another rank. */
+static void refuse_steps(struct fsm_ctx *t)
+{
+    const struct fsm *m = t->m;
+    const struct fsm_ready *ready = &t->ev->ready;
+    struct fsm_fault fault = { .kind = FSM_FAULT_USER, .rank = t->ev->rank };
+    fsm_text(fault.phase, sizeof(fault.phase), "forming");
+    (void)snprintf(fault.message, sizeof(fault.message),
+                   "its program has %llu steps, %llu per epoch, and that of another rank has %llu, "
+                   "%llu per epoch: all ranks have to say the same",
+                   (unsigned long long)ready->total_steps,
+                   (unsigned long long)ready->steps_per_epoch, (unsigned long long)m->total_steps,
+                   (unsigned long long)m->steps_per_epoch);
+    fsm_report_fault(t, &fault);
+}
+
+/* Notes that a program has another number of steps than when it was started before. */
+static void note_steps(struct fsm_ctx *t, uint64_t total_steps)
+{
+    const struct fsm *m = t->m;
+    if (m->config.program && m->total_steps > 0 && total_steps > 0 && m->total_steps != total_steps)
+        fsm_emit_event(t, "steps", "the program has %llu steps now, and had %llu before",
+                       (unsigned long long)total_steps, (unsigned long long)m->total_steps);
 }
 
 /* Refuses a rank whose data are not the job's. */
@@ -408,6 +438,10 @@ void fsm_on_ready(struct fsm_ctx *t)
         refuse_data(t, ready->data_differ);
         return;
     }
+    if (steps_differ(t) && m->config.program) {
+        refuse_steps(t);
+        return;
+    }
     if (steps_differ(t)) {
         struct reason why;
         reason_set(&why,
@@ -424,6 +458,7 @@ void fsm_on_ready(struct fsm_ctx *t)
         fsm_emit_event(t, "pins", "rank %u: %s (exactness: relaxed)", t->ev->rank, differ);
     if (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch)
         m->dirty = true;
+    note_steps(t, ready->total_steps);
     m->total_steps = m->config.saves_nothing ? 0 : ready->total_steps; /* its end isn't a save */
     m->steps_per_epoch = ready->steps_per_epoch;
     if (ready->state_bytes > 0)

@@ -97,7 +97,7 @@ static bool is_cut_off(const struct fsm_ctx *t, const struct fsm_rank *rank)
     const struct fsm *m = t->m;
     if (!fsm_trains(m) || t->now - rank->heard_at >= FSM_CUT_OFF_MS)
         return false;
-    if (rank->agent != FSM_AGENT_CUT_OFF && m->config.saves_nothing)
+    if (rank->agent != FSM_AGENT_CUT_OFF && m->config.program)
         return false; /* programs may finish steps without each other */
     if (rank->agent != FSM_AGENT_CUT_OFF)
         return m->stepped_at > rank->heard_at && t->now - m->stepped_at < m->config.silent_ms / 2;

@@ -38,6 +38,13 @@ static void end_or_enter_idle(struct fsm_ctx *t, enum fsm_state to)
     }
 }
 
+/* True if the job is asked once more to go while its program, started anew, isn't ready yet, which
+ * it may never be: then it goes at once, with what is saved. */
+static bool is_asked_again(const struct fsm *m, enum fsm_intent intent)
+{
+    return m->config.program && m->intent == intent && intent != FSM_INTENT_DRAIN;
+}
+
 /* Has the job's trainers, if there are any, save and leave, and the job go to `to`. */
 static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum fsm_state to)
 {
@@ -52,7 +59,8 @@ static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum 
         end_or_enter_idle(t, to);
         return ST_OK;
     case FSM_FORMING:
-        if (fsm_has_survivors(m)) { /* the workers save first what they trained */
+        if (fsm_has_survivors(m) &&
+            !is_asked_again(m, intent)) { /* the workers save first what they trained */
             m->intent = intent;
             m->dirty = true;
         } else {

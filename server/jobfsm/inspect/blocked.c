@@ -233,6 +233,14 @@ static void by_forming(const struct fsm *m, int64_t now, struct fsm_blocked *out
     const bool comes = worker == FSM_WORKER_ORDERED || worker == FSM_WORKER_STARTED;
     const int64_t at = m->started_at + FSM_HELLO_MS;
     const bool prepares = worker == FSM_WORKER_ASSIGNED && rank->phase[0] != '\0';
+    if (worker == FSM_WORKER_ASSIGNED && m->config.program && !m->config.saves_nothing) {
+        say(out, FSM_BLOCK_FORMING, now, 0,
+            "%u of %u workers are ready; rank %u on node %s: since the generation began, %.0f s "
+            "ago, "
+            "its program has not called cairn_ready",
+            ready, m->size, last, rank->node, (double)(now - m->started_at) / 1e3);
+        return;
+    }
     say(out, FSM_BLOCK_FORMING, now, comes ? at : 0,
         "%u of %u workers are ready; rank %u on node %s: %s%s%s", ready, m->size, last, rank->node,
         worker_is(worker), prepares ? ", " : "", prepares ? rank->phase : "");

@@ -91,6 +91,7 @@ static const struct json_field fields[] = {
     MEMBER(config.stages, U32),
     MEMBER(config.silent_ms, I64),
     MEMBER(config.hang_ms, I64),
+    MEMBER(config.program, BOOLEAN),
     MEMBER(config.saves_nothing, BOOLEAN),
     MEMBER(config.budget, U32),
     MEMBER(config.grace_ms, I64),

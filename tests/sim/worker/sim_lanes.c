@@ -113,7 +113,7 @@ static void check_patience(struct sim *sim, uint32_t index, const struct coord_j
     const struct fsm *m = &of->m;
     const bool lately = known->moved_at != 0 && sim->now - known->moved_at < MOVES_MS;
     const uint64_t left = known->total > m->step_max ? known->total - m->step_max : 0;
-    if (!known->slowed || lately || sim->cuts > 0 || !is_steady(sim, m) ||
+    if (!known->slowed || known->program || lately || sim->cuts > 0 || !is_steady(sim, m) ||
         gain_us(sim, index, of) * left < WORTH_US)
         known->waits_since = sim->now;
     else if (sim->now - known->waits_since > PATIENT_MS)

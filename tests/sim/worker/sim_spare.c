@@ -38,7 +38,7 @@ static void build(struct sim *sim, struct sim_trainer *t)
         sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__USER, SIM_FLAW);
         return;
     }
-    if (job->plain) {
+    if (job->plain || job->program) {
         (void)snprintf(pins, sizeof(pins), "%s", SIM_PLAIN_PINS);
     } else {
         sim_trainer_pins(sim, t, pins);
@@ -197,7 +197,7 @@ void sim_spare_check_plan(struct sim *sim, struct coord *fsm, uint32_t job,
     for (size_t i = 0; i < plan->n_shares; i++)
         lanes += plan->shares[i];
     const size_t stages = plan->n_stages > 0 ? plan->n_stages : 1;
-    const bool well = known->plain || lanes == sim->lanes * stages;
+    const bool well = known->plain || known->program || lanes == sim->lanes * stages;
     if (plan->n_shares != plan->size || !well || plan->rank >= plan->size)
         sim_fail(sim, "%s: a plan for rank %u of %u has %zu shares with %u lanes", plan->job,
                  plan->rank, plan->size, plan->n_shares, lanes);

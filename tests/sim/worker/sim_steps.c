@@ -153,8 +153,9 @@ void sim_form(struct sim *sim, struct sim_trainer *t)
         return;
     t->total = job->total;
     t->every = job->every;
-    char pins[SIM_PINS_BYTES];
-    sim_trainer_pins(sim, t, pins);
+    char pins[SIM_PINS_BYTES] = SIM_PLAIN_PINS;
+    if (!job->program)
+        sim_trainer_pins(sim, t, pins);
     struct session_ready ready = { .total_steps = t->total,
                                    .steps_per_epoch = 10,
                                    .step = t->view.step,
@@ -165,7 +166,7 @@ void sim_form(struct sim *sim, struct sim_trainer *t)
     tell_rows(sim, t, &assignment);
     t->stored = assignment.restore_step;
     t->goes_on = t->view.step > t->stored && assignment.live_source_count > 0;
-    t->begins = t->compares = t->view.size > 1;
+    t->begins = t->compares = t->view.size > 1 && !job->program;
     if (!t->compares)
         save_again(sim, t);
     t->stage = TRAINING;
@@ -182,6 +183,10 @@ static void follow_step(struct sim *sim, struct sim_trainer *t)
         sim_memory_put(sim, &t->view);
     enum session_due due = session_fsm_due(&t->fsm, t->view.step);
     t->leave = due == SESSION_DUE_SAVE_AND_EXIT;
+    if (!t->leave && sim_program_leaves_early(sim, t)) {
+        t->leave = true;
+        due = SESSION_DUE_SAVE_AND_EXIT;
+    }
     if (due != SESSION_DUE_NOTHING && !begin_save(t)) {
         t->retry_at = sim->now + 100; /* the snapshot is in use: the step thread waits */
         t->stage = t->stage == TRAINING ? TRAINING : t->stage;
@@ -199,7 +204,8 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     if (sim_member(sim, v->start.job, v->start.generation, v->rank) != v)
         sim_fail(sim, "%s g%u r%u is computed twice", t->id, v->start.generation, v->rank);
     sim_lanes_stepped(sim, v, &t->fsm);
-    if (!sim_audit_step(sim, t))
+    const bool program = sim->jobs[v->start.job].program;
+    if (!program && !sim_audit_step(sim, t))
         return;
     t->view.step++;
     t->view.computed_by = t->view.start.generation;
@@ -207,7 +213,7 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     t->stage_since = sim->now;
     if (t->view.rank == 0)
         tell_row(sim, t, t->view.step);
-    t->compares = sim_audit_compares(sim, t);
+    t->compares = !program && sim_audit_compares(sim, t);
     if (!t->compares)
         follow_step(sim, t);
 }
@@ -264,6 +270,8 @@ void sim_train(struct sim *sim, struct sim_trainer *t)
     if (level > t->view.size)
         sim_fail(sim, "%s g%u: %u workers compute, of %u", t->id, t->view.start.generation, level,
                  t->view.size);
+    if (sim_program_fails(sim, t))
+        return;
     if (level == t->view.size && sim->now - t->stage_since >= 40 + (int64_t)sim_below(sim, 40))
         finish_step(sim, t);
     else if (sim->now - t->stage_since > 200)

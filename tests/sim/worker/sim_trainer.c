@@ -185,6 +185,7 @@ void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultK
                        t->view.rank < t->restored_shards;
     struct session_fault_record record = { .of_node = strcmp(message, SIM_FLAW) == 0,
                                            .outside = strcmp(message, SIM_OUTSIDE) == 0,
+                                           .stays = strcmp(message, SIM_STAYS) == 0,
                                            .kind = kind,
                                            .shard = named ? 1 + t->view.rank : 0,
                                            .step = t->view.step };
@@ -222,7 +223,9 @@ static void begin_park(struct sim *sim, struct sim_trainer *t)
         t->view.complete = false;
     t->stage = PARKING;
     t->stage_since = sim->now + (int64_t)sim_below(sim, sim_chance(sim, 30) ? 8000 : 200);
-    if (sim->jobs[t->view.start.job].plain)
+    if (sim->jobs[t->view.start.job].program)
+        t->view.complete = false; /* the state went with the program */
+    if (sim->jobs[t->view.start.job].plain || sim->jobs[t->view.start.job].program)
         t->stage_since += sim_plain_end_ms(sim);
     t->view.ready = false;
     t->view.unwinds = true;

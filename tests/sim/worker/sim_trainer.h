@@ -44,7 +44,8 @@ struct sim_trainer {
 };
 
 /* ---- sim_trainer.c ---- */
-#define SIM_OUTSIDE    "something outside killed the program" /* in a fault's message */
+#define SIM_OUTSIDE    "something outside killed the program"     /* in a fault's message */
+#define SIM_STAYS      "the program failed, and its worker stays" /* likewise */
 #define SIM_PINS_BYTES 96
 /* The pins of the trainer's node as it is now. */
 void sim_trainer_pins(struct sim *sim, struct sim_trainer *t, char *out);

@@ -120,6 +120,38 @@ static void every_key_of_a_command_is_kept(void **state)
     assert_int_equal(job->workers.threads, 3);
 }
 
+static void checkpoint_makes_it_a_job_that_is_saved(void **state)
+{
+    (void)state;
+    struct jobspec *job auto_free = calloc(1, sizeof(*job));
+    parse_good(least, NULL, job);
+    assert_false(job->command.saves);
+    parse_good(least, TEXTS("checkpoint={}"), job);
+    assert_true(job->command.saves);
+    assert_int_equal(job->checkpoint.every.unit, JOBSPEC_STEPS);
+    assert_true(job->checkpoint.every.value == 100);
+    assert_int_equal(job->checkpoint.keep_last, 3);
+    assert_string_equal(job->checkpoint.store, "/base/checkpoints");
+    assert_int_equal(job->checkpoint.memory_every, 1); /* auto: every step */
+    assert_int_equal(job->checkpoint.threads, 1);
+    assert_int_equal(job->checkpoint.grace_ms, 30000);
+    assert_int_equal(job->train.lanes, 0);
+    assert_int_equal(job->audit.checksum, 0);
+    parse_good(least,
+               TEXTS("checkpoint.every=2 epochs", "checkpoint.memory_every=5 steps",
+                     "checkpoint.keep.best.metric=eval_loss", "checkpoint.store=/s"),
+               job);
+    assert_true(job->command.saves);
+    assert_int_equal(job->checkpoint.every.unit, JOBSPEC_EPOCHS);
+    assert_int_equal(job->checkpoint.memory_every, 5);
+    assert_int_equal(job->checkpoint.keep_best.metric, JOBSPEC_METRIC_EVAL_LOSS);
+    assert_int_equal(job->checkpoint.keep_best.n, 1);
+    assert_string_equal(job->checkpoint.store, "/s");
+    parse_good(least, TEXTS("checkpoint.every=5 steps", "checkpoint=null"), job);
+    assert_false(job->command.saves);
+    assert_string_equal(job->checkpoint.store, "");
+}
+
 static void one_text_is_for_a_shell(void **state)
 {
     (void)state;
@@ -172,6 +204,9 @@ static void printed_job_parses_to_the_same_job(void **state)
         { "command.restart={on_exit_codes: [], on_output: [], budget: 1}", NULL },
         { "command.restart={on_exit_codes: [255, 1], on_output: ['it''s', '\"', '\\\\']}", NULL },
         { "workers={count: 1024, min: 1, device: cuda, threads: 8}", NULL },
+        { "checkpoint={}", NULL },
+        { "checkpoint={every: auto, memory_every: none, delta: true, level: fast}", NULL },
+        { "checkpoint={keep: {last: 2, every: 500 steps, best: {metric: eval_loss, n: 2}}}", NULL },
     };
     struct jobspec *job auto_free = calloc(1, sizeof(*job));
     struct jobspec *again auto_free = calloc(1, sizeof(*again));
@@ -324,14 +359,18 @@ static void keys_know_for_which_jobs_they_are(void **state)
                  { "workers.shares", "workers.shares" },
                  { "nccl", "nccl" },
                  { "checkpoint.keep.best.n", "checkpoint" } };
+    size_t at = 0;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         size_t index = 0;
         const struct field *field = schema_find(rows[i].path, &index);
         assert_non_null(field);
-        assert_true(schema_is_for(field, false));
-        assert_false(schema_is_for(field, true));
-        assert_int_equal(schema_not_for(field, true), strlen(rows[i].not_for_commands));
+        assert_true(schema_is_for(field, SCHEMA_MODEL));
+        assert_false(schema_is_for(field, SCHEMA_COMMAND));
+        assert_int_equal(schema_is_for(field, SCHEMA_SAVED), i == 3);
+        assert_int_equal(schema_not_for(field, SCHEMA_COMMAND), strlen(rows[i].not_for_commands));
     }
+    assert_true(schema_is_for(schema_find("command.run", &at), SCHEMA_SAVED));
+    assert_false(schema_is_for(schema_find("audit.every", &at), SCHEMA_SAVED));
 }
 
 int main(void)
@@ -339,6 +378,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_file_gets_the_defaults),
         cmocka_unit_test(every_key_of_a_command_is_kept),
+        cmocka_unit_test(checkpoint_makes_it_a_job_that_is_saved),
         cmocka_unit_test(one_text_is_for_a_shell),
         cmocka_unit_test(nothing_of_a_model_is_in_a_job_with_a_command),
         cmocka_unit_test(nothing_of_a_command_is_in_a_job_with_a_model),

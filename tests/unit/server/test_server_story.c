@@ -113,7 +113,7 @@ static const char *about(const struct story_advice *list, uint32_t count, const 
 static void advice_is_given_where_it_applies(void **state)
 {
     struct story story = { .node_count = 0 };
-    struct story_facts facts = { .job = "mlp", .spare_node = true };
+    struct story_facts facts = { .job = "mlp", .spare_node = true, .saves = true };
     struct story_advice list[STORY_ADVICE];
     (void)state;
     assert_int_equal(story_advise(&story, &facts, list), 0);
@@ -180,11 +180,14 @@ static void advice_on_a_command_names_its_keys(void **state)
     assert_non_null(strstr(about(list, count, "hang"), "command.hang"));
     assert_non_null(strstr(about(list, count, "process gone"), "cairn logs mine"));
     assert_null(about(list, count, "replay"));
+    const struct story_facts saved = { .job = "mine", .command = true, .saves = true };
+    assert_int_equal(story_advise(&story, &saved, list), 4);
+    assert_non_null(strstr(about(list, 4, "replay"), "checkpoint.memory_every"));
 }
 
 static void each_cause_has_a_name_and_most_have_advice(void **state)
 {
-    struct story_facts facts = { .job = "mlp" };
+    struct story_facts facts = { .job = "mlp", .saves = true };
     struct story_advice list[STORY_ADVICE];
     struct story all = { .node_count = 0 };
     (void)state;

@@ -182,6 +182,9 @@ static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *m
     case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_FAILED:
         on_save_failed(c, message->save_failed);
         break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_PASSED:
+        c->passed++;
+        break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT:
         c->faults++;
         (void)snprintf(c->fault_message, sizeof(c->fault_message), "%s", message->fault->message);

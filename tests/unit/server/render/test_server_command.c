@@ -1,7 +1,9 @@
 /* Jobs with a command: what the core makes of their files, and what it tells of them. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "server/coord/metrics.h"
 #include "server/render/render.h"
 #include "tests/test.h"
 #include "tests/unit/server/coord/coord_fixture.h"
@@ -121,6 +123,29 @@ static void job_is_told_without_a_model(void **state)
     far_close_agent(w, &agent);
 }
 
+/* With a checkpoint people are told its folder, and its speed as the program says it. */
+static void job_that_is_saved_is_told_with_its_store(void **state)
+{
+    struct coord_world *w = *state;
+    char saved[1024];
+    (void)snprintf(saved, sizeof(saved), "%scheckpoint: {every: 10 steps, store: /s}\n", text);
+    struct coord_job *job = submit(w, saved);
+    Cairn__V1__MetricRow row = CAIRN__V1__METRIC_ROW__INIT;
+    row.step = 3;
+    row.samples_per_s = 12.5;
+    coord_show_row(job, row.step, &row);
+    Cairn__V1__Job *told = render_job(w->coord, job, 1);
+    char store[64];
+    (void)snprintf(store, sizeof(store), "/s/%s", job->id);
+    assert_non_null(told);
+    assert_string_equal(told->model, "command");
+    assert_string_equal(told->store, store);
+    assert_true(told->throughput == 12.5);
+    assert_string_equal(told->throughput_unit, "samples/s");
+    assert_int_equal(told->mfu__case, CAIRN__V1__JOB__MFU___NOT_SET);
+    cairn__v1__job__free_unpacked(told, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +156,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(folder_is_one_job_s_until_it_is_over, coord_setup,
                                         coord_teardown),
         cmocka_unit_test_setup_teardown(job_is_told_without_a_model, coord_setup, coord_teardown),
+        cmocka_unit_test_setup_teardown(job_that_is_saved_is_told_with_its_store, coord_setup,
+                                        coord_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

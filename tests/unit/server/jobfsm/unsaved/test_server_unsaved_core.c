@@ -30,6 +30,7 @@ static enum status set(struct coord_world *w, struct coord_job *job, uint32_t co
 
 static void is_of_file(const struct coord_job *job)
 {
+    assert_true(job->m.config.program);
     assert_true(job->m.config.saves_nothing);
     assert_int_equal(job->m.config.budget, 5);
     assert_int_equal(job->m.config.grace_ms, 7000);
@@ -48,6 +49,25 @@ static void what_it_is_comes_from_its_file_also_after_a_restart(void **state)
     coord_restart(w);
     assert_int_equal(coord_find(w->coord, id, &job), ST_OK);
     is_of_file(job);
+}
+
+/* With a checkpoint it is another kind of job. */
+static void with_a_checkpoint_it_is_saved(void **state)
+{
+    struct coord_world *w = *state;
+    char text[512];
+    struct coord_job *job = NULL;
+    struct reason reason = { "" };
+    (void)snprintf(text, sizeof(text), "%scheckpoint: {every: auto, keep: {last: 2}, store: /s}\n",
+                   command);
+    if (coord_submit_text(w, text, &job, &reason) != ST_OK)
+        fail_msg("%s", reason.text);
+    assert_true(job->m.config.program);
+    assert_false(job->m.config.saves_nothing);
+    assert_int_equal(job->m.config.budget, 5);
+    assert_int_equal(job->m.config.grace_ms, 7000);
+    assert_int_equal(job->m.config.keep_last, 2);
+    assert_true(job->m.config.every_auto);
 }
 
 static void it_may_have_fewer_workers_and_as_many_again(void **state)
@@ -153,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(what_it_is_comes_from_its_file_also_after_a_restart),
+        CASE(with_a_checkpoint_it_is_saved),
         CASE(it_may_have_fewer_workers_and_as_many_again),
         CASE(its_store_is_never_asked),
         CASE(told_to_go_a_worker_has_its_time_and_no_session),

@@ -1,0 +1,174 @@
+"""A program of the user's own that lets Cairn save its state (examples/library.c): whatever is killed, it goes on where it was,
+at most one finished step is done again, and what it computes is what it computes undisturbed."""
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from home import BIN, Home, alive, until
+
+STEPS = 40
+JOB = f"""\
+name: mine
+command:
+  run: [{BIN}/library_example, "{STEPS}", "50", out/state]
+  folder: out
+workers: {{count: 2}}
+checkpoint: {{every: 1000 steps, store: checkpoints/, memory_every: 1 step}}
+"""
+EVERY_TEN = {"checkpoint__every": "10 steps", "checkpoint__keep__last": 9}
+FROM_STORE = {**EVERY_TEN, "checkpoint__memory_every": "none"}
+
+
+def result(home):
+    return [(home.dir / f"out/state.{rank}").read_text(encoding="utf-8") for rank in range(2)]
+
+
+def printed(home, job, rank):
+    """The steps that the rank's program finished, by generation."""
+    found = []
+    for generation in sorted((home.home / f"jobs/{job}").glob("g*"), key=lambda path: int(path.name[1:])):
+        text = "".join(path.read_text(encoding="utf-8") for path in generation.glob(f"r{rank}.log*"))
+        found.append([int(step) for step in re.findall(r"^step (\d+)$", text, re.M)])
+    return found
+
+
+def messages(home, job):
+    return [event["message"] for event in home.show(job)["events"]]
+
+
+def log(home, job, rank):
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(home.home.glob(f"jobs/{job}/*/r{rank}.log")))
+
+
+def program_of(home, rank):
+    for pid in home.pids("library_example"):
+        if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            return pid
+    return None
+
+
+def await_step(home, job, step):
+    until(lambda: f"\nstep {step}\n" in log(home, job, 0), 30, f"step {step}")
+
+
+@pytest.fixture(scope="module", name="quiet")
+def quiet_result():
+    with Home() as home:
+        job = home.submit(JOB)
+        digest = home.digest(job)
+        until(lambda: not list(home.copies.glob(f"*/{job}/*")), 10, "nothing is left in memory")
+        return digest, result(home)
+
+
+def at_most_one_step_again(home, job):
+    """Each rank printed some steps twice: no more than one that all ranks had finished."""
+    steps = [[step for generation in printed(home, job, rank) for step in generation] for rank in range(2)]
+    jumps = [[(a, b) for a, b in zip(one, one[1:]) if b <= a] for one in steps]
+    assert jumps[0] or jumps[1] or all(one == sorted(set(one)) for one in steps), steps
+    for a, b in zip(*jumps):  # both began again at the same step
+        assert a[1] == b[1]
+        assert a[1] >= min(a[0], b[0]), (a, b)
+    return jumps
+
+
+KILLS = {
+    "the program of rank 0": lambda home: os.kill(program_of(home, 0), signal.SIGKILL),
+    "the program of rank 1": lambda home: os.kill(program_of(home, 1), signal.SIGKILL),
+    "both programs": lambda home: home.kill("library_example"),
+    "a worker": lambda home: os.kill(next(iter(home.pids("cairn-trainer"))), signal.SIGKILL),
+    "both workers": lambda home: home.kill("cairn-trainer"),
+    "everything but the coordinator": lambda home: [home.kill(name) for name in ("cairn-agent", "cairn-trainer", "library_example")],
+    "everything": lambda home: [home.kill(name) for name in ("cairnd", "cairn-agent", "cairn-trainer", "library_example")],
+}
+
+
+@pytest.mark.parametrize("step", (1, 17, 33))
+@pytest.mark.parametrize("what", KILLS)
+def test_it_goes_on_where_it_was(what, step, quiet):
+    with Home() as home:
+        job = home.submit(JOB)
+        await_step(home, job, step)
+        KILLS[what](home)
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]
+        at_most_one_step_again(home, job)
+
+
+@pytest.mark.parametrize("who", ("cairnd", "cairn-agent"))
+def test_who_only_watches_may_die_and_nothing_stops(who, quiet):
+    with Home() as home:
+        job = home.submit(JOB, **EVERY_TEN)
+        await_step(home, job, 17)
+        home.kill(who)
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]
+        if who == "cairnd":
+            assert [len(generations) for generations in (printed(home, job, 0), printed(home, job, 1))] == [1, 1]
+
+
+def test_it_pauses_with_a_save_and_resumes(quiet):
+    with Home() as home:
+        job = home.submit(JOB)
+        await_step(home, job, 12)
+        home.cairn("pause", job)
+        shown = home.wait_state(job, "PAUSED")
+        assert shown["checkpoints"] and shown["checkpoints"][0]["status"] == "good"
+        assert not home.pids("library_example")
+        home.cairn("resume", job)
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]
+        steps = [step for generation in printed(home, job, 0) for step in generation]
+        assert steps == list(range(1, STEPS + 1))
+
+
+def test_the_one_before_is_used_where_the_newest_is_damaged_and_that_is_said(quiet):
+    with Home() as home:
+        job = home.submit(JOB, **FROM_STORE)
+        until(lambda: len(home.show(job)["checkpoints"]) >= 2, 30, "two checkpoints")
+        home.cairn("pause", job)
+        shown = home.wait_state(job, "PAUSED")
+        folder = Path(shown["checkpoints"][0]["path"])
+        shard = sorted(folder.glob("shard-*.cairn"))[1]
+        data = bytearray(shard.read_bytes())
+        data[4096 + 200] ^= 4
+        shard.write_bytes(bytes(data))
+        home.cairn("resume", job)
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]
+        said = "\n".join(messages(home, job))
+        assert folder.name in said or "damaged" in said, said
+        assert any(c["status"] != "good" for c in home.show(job)["checkpoints"]), home.show(job)["checkpoints"]
+
+
+def test_its_checkpoints_are_as_any_others():
+    with Home() as home:
+        job = home.submit(JOB, **EVERY_TEN)
+        home.wait_state(job, "SUCCEEDED")
+        listed = home.cairn("ckpt", "ls", job).stdout
+        assert re.findall(r"^ +(\d+) ", listed, re.M) == ["40", "30", "20", "10"], listed
+        home.cairn("ckpt", "verify", job)
+        older, newer = (f"{job}@{step}" for step in (30, 40))
+        assert home.cairn("ckpt", "digest", older).stdout != home.cairn("ckpt", "digest", newer).stdout
+
+
+def test_a_program_that_ends_before_its_last_step_has_failed():
+    with Home() as home:
+        job = home.submit(JOB, command__run="[/bin/true]", command__restart__on_exit_codes="[75]")
+        shown = home.wait_state(job, "FAILED")
+        assert "ended with code 0 before it called cairn_ready" in shown["reason"], shown
+
+
+def test_sigterm_to_the_program_saves_and_ends_all(quiet):
+    with Home() as home:
+        job = home.submit(JOB)
+        await_step(home, job, 12)
+        pid = program_of(home, 1)
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not alive(pid), 20, "the program has ended")
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]
+        steps = [step for generation in printed(home, job, 0) for step in generation]
+        assert steps == list(range(1, STEPS + 1)), steps

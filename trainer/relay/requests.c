@@ -1,0 +1,413 @@
+/* What each request does. Answers are as library/wire/wire.h has them. */
+#include <math.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "trainer/relay/internal.h"
+
+#define BEGIN_MS  INT64_C(10000) /* for a copy file: below WIRE_ANSWER_MS */
+#define SETTLE_MS INT64_C(200)   /* one look whether it is decided */
+
+/* ---- what can be ---- */
+
+static const size_t sizes[] = {
+    [WIRE_HELLO] = sizeof(struct wire_hello),   [WIRE_READY] = sizeof(struct wire_ready),
+    [WIRE_DUE] = sizeof(struct wire_step),      [WIRE_BEGIN] = sizeof(struct wire_step),
+    [WIRE_COPIED] = sizeof(struct wire_copied), [WIRE_SETTLE] = sizeof(struct wire_step),
+    [WIRE_WANT] = sizeof(struct wire_want),     [WIRE_ROW] = sizeof(struct wire_row),
+};
+
+bool relay_fits(uint16_t kind, uint32_t size)
+{
+    if (kind == WIRE_LAYOUT)
+        return size >= sizeof(struct wire_layout) && size <= WIRE_BYTES_MAX;
+    if (kind == WIRE_FAIL)
+        return size <= 65536;
+    return kind < sizeof(sizes) / sizeof(sizes[0]) && sizes[kind] > 0 && size == sizes[kind];
+}
+
+static bool refuse(struct relay_answer *out, enum status st, const char *why)
+{
+    out->status = st;
+    reason_set(&out->why, "%s", why);
+    return true;
+}
+
+/* ---- before the first step ---- */
+
+static bool on_hello(struct relay *r, const struct wire_hello *hello, struct relay_answer *out)
+{
+    const struct session_assignment *a = r->options.assignment;
+    const struct relay_source *source = &r->source;
+    if (hello->version != WIRE_VERSION) {
+        out->status = ST_VERSION;
+        reason_set(&out->why, "the library speaks version %u, this worker version %u",
+                   hello->version, WIRE_VERSION);
+        return false;
+    }
+    struct wire_welcome welcome = { .version = WIRE_VERSION,
+                                    .generation = a->generation,
+                                    .rank = a->rank,
+                                    .size = a->size,
+                                    .source = source->kind,
+                                    .paths = source->count,
+                                    .step = source->step,
+                                    .memory_generation = a->memory.generation,
+                                    .memory_size = a->memory.size };
+    memcpy(welcome.job, a->job, strnlen(a->job, sizeof(welcome.job) - 1));
+    uint8_t *body = malloc(sizeof(welcome) + source->size);
+    if (body == NULL)
+        return refuse(out, ST_NO_MEMORY, "no memory for an answer");
+    memcpy(body, &welcome, sizeof(welcome));
+    if (source->size > 0)
+        memcpy(body + sizeof(welcome), source->paths, source->size);
+    free(r->welcome);
+    r->welcome = body;
+    out->body = body;
+    out->size = sizeof(welcome) + source->size;
+    out->fd = r->page_fd;
+    (void)pthread_mutex_lock(&r->mutex);
+    r->greeted = true;
+    (void)pthread_mutex_unlock(&r->mutex);
+    LOG_INFO(r->options.log, "the program connected: %.*s", (int)sizeof(hello->client) - 1,
+             hello->client[0] != '\0' && memchr(hello->client, '\0', sizeof(hello->client)) != NULL
+                 ? hello->client
+                 : "a library without a name");
+    return true;
+}
+
+static bool on_layout(struct relay *r, const uint8_t *body, uint32_t size, struct relay_answer *out)
+{
+    struct wire_layout layout;
+    memcpy(&layout, body, sizeof(layout));
+    if (layout.count > CAIRN_TENSORS_MAX ||
+        size != sizeof(layout) + layout.count * sizeof(struct wire_entry)) {
+        relay_fail(r, "the program described %llu tensors in %u bytes",
+                   (unsigned long long)layout.count, size);
+        return false;
+    }
+    if (r->described)
+        return refuse(out, ST_REFUSED, "this start of the program has described its state already");
+    const size_t bytes = (size_t)layout.count * sizeof(struct wire_entry);
+    struct wire_entry *entries = malloc(bytes + 1); /* aligned */
+    if (entries == NULL)
+        return refuse(out, ST_NO_MEMORY, "no memory for a layout");
+    memcpy(entries, body + sizeof(layout), bytes);
+    out->status = saved_describe(entries, layout.count, layout.blob_bytes, &r->saved, &out->why);
+    free(entries);
+    r->described = out->status == ST_OK;
+    return true;
+}
+
+static bool on_ready(struct relay *r, const struct wire_ready *ready, struct relay_answer *out)
+{
+    if (!r->described || r->ready)
+        return refuse(out, ST_INVALID, "ready comes once, after the layout");
+    if (ready->step > ready->total_steps)
+        return refuse(out, ST_INVALID, "the step is beyond the last one");
+    r->began = *ready;
+    (void)pthread_mutex_lock(&r->mutex);
+    r->ready = true;
+    (void)pthread_mutex_unlock(&r->mutex);
+    r->has_former = pthread_create(&r->former, NULL, relay_form, r) == 0;
+    if (!r->has_former)
+        relay_fail(r, "no memory for a thread");
+    return true;
+}
+
+/* ---- saves ---- */
+
+static bool is_formed(struct relay *r)
+{
+    (void)pthread_mutex_lock(&r->mutex);
+    const bool formed = r->formed;
+    (void)pthread_mutex_unlock(&r->mutex);
+    return formed;
+}
+
+static enum cairn_due due_of(enum session_due due)
+{
+    switch (due) {
+    case SESSION_DUE_COPY:
+        return CAIRN_DUE_COPY;
+    case SESSION_DUE_SAVE:
+        return CAIRN_DUE_SAVE;
+    case SESSION_DUE_SAVE_AND_EXIT:
+        return CAIRN_DUE_SAVE_AND_EXIT;
+    case SESSION_DUE_NOTHING:
+        break;
+    }
+    return CAIRN_DUE_NOTHING;
+}
+
+static bool on_due(struct relay *r, uint64_t step, struct relay_answer *out)
+{
+    r->answered_due = (struct wire_due){ .due = CAIRN_DUE_NOTHING };
+    out->body = &r->answered_due;
+    out->size = sizeof(r->answered_due);
+    if (session_is_over(r->options.session))
+        return refuse(out, ST_STALE, "this start of the program is over");
+    if (!is_formed(r))
+        return true; /* other ranks aren't there yet */
+    if (step > r->began.total_steps)
+        return refuse(out, ST_INVALID, "the step is beyond the last one");
+    const bool begins = step <= r->began.step && step < r->began.total_steps;
+    r->due_step = step;
+    r->due = begins ? CAIRN_DUE_NOTHING : due_of(session_due_at(r->options.session, step));
+    r->exit_step = r->due == CAIRN_DUE_SAVE_AND_EXIT ? step : 0;
+    r->answered_due.due = r->due;
+    return true;
+}
+
+static enum status fill(void *arg, uint64_t *out_stall_us)
+{
+    struct relay *r = arg;
+    (void)pthread_mutex_lock(&r->mutex);
+    while (r->filling == RELAY_FILLS && !r->closing)
+        (void)pthread_cond_wait(&r->changed, &r->mutex);
+    const bool filled = r->filling == RELAY_FILLED;
+    *out_stall_us = r->stall_us;
+    (void)pthread_mutex_unlock(&r->mutex);
+    return filled ? ST_OK : ST_CLOSED;
+}
+
+static void set_filling(struct relay *r, enum relay_filling filling, uint64_t stall_us)
+{
+    (void)pthread_mutex_lock(&r->mutex);
+    r->filling = filling;
+    r->stall_us = stall_us;
+    (void)pthread_cond_broadcast(&r->changed);
+    (void)pthread_mutex_unlock(&r->mutex);
+}
+
+static bool is_filling(struct relay *r)
+{
+    (void)pthread_mutex_lock(&r->mutex);
+    const bool fills = r->filling == RELAY_FILLS;
+    (void)pthread_mutex_unlock(&r->mutex);
+    return fills;
+}
+
+static bool on_begin(struct relay *r, uint64_t step, struct relay_answer *out)
+{
+    struct session *session = r->options.session;
+    if (!is_formed(r) || is_filling(r))
+        return refuse(out, ST_INVALID, "no save can begin now");
+    const bool last = step == r->began.total_steps || (r->exit_step != 0 && step == r->exit_step);
+    const bool due = step == r->due_step && r->due != CAIRN_DUE_NOTHING;
+    if (!last && !due)
+        return refuse(out, ST_INVALID, "no save of this step is due");
+    struct ckpt_state state;
+    saved_state(&r->saved, r->options.assignment, step, r->began.steps_per_epoch, &state);
+    const struct session_snapshot snapshot = { .state = &state,
+                                               .saves = last || r->due != CAIRN_DUE_COPY,
+                                               .last = last,
+                                               .fill = fill,
+                                               .arg = r,
+                                               .patience_ms = BEGIN_MS };
+    set_filling(r, RELAY_FILLS, 0);
+    const enum status st = session_snapshot_begin(session, &snapshot);
+    if (st != ST_OK)
+        set_filling(r, RELAY_FILLS_NOTHING, 0);
+    if (st == ST_EXISTS)
+        return refuse(out, ST_AGAIN, "this step is saved already");
+    if (st == ST_REFUSED || st == ST_TIMED_OUT)
+        return refuse(out, ST_AGAIN, "the save before it is still being written");
+    if (st != ST_OK)
+        return refuse(out, st, status_string(st));
+    uint32_t number = 0;
+    const struct copy_file *file = session_snapshot_file(session, &number);
+    r->saving_step = step;
+    r->answered_file = (struct wire_file){ .file = number, .bytes = file->size };
+    out->body = &r->answered_file;
+    out->size = sizeof(r->answered_file);
+    out->fd = file->fd;
+    return true;
+}
+
+static bool on_copied(struct relay *r, const struct wire_copied *copied, struct relay_answer *out)
+{
+    if (!is_filling(r) || copied->step != r->saving_step)
+        return refuse(out, ST_INVALID, "no copy of this step was begun");
+    const bool complete = copied->status == CAIRN_OK;
+    set_filling(r, complete ? RELAY_FILLED : RELAY_GAVE_UP, copied->stall_us);
+    const enum status st = session_snapshot_wait(r->options.session);
+    set_filling(r, RELAY_FILLS_NOTHING, 0);
+    out->status = complete ? st : ST_OK;
+    return true;
+}
+
+void relay_give_up(struct relay *relay)
+{
+    if (!is_filling(relay))
+        return;
+    set_filling(relay, RELAY_GAVE_UP, 0);
+    (void)!session_snapshot_wait(relay->options.session); /* what was given up has failed */
+    set_filling(relay, RELAY_FILLS_NOTHING, 0);
+}
+
+/* Waits a while for the save to be decided. */
+static enum status settle(struct relay *r, uint64_t *out_committed)
+{
+    const int64_t until = relay_now_ms() + WIRE_SETTLE_MS / 2;
+    enum status st = ST_TIMED_OUT;
+    while (st == ST_TIMED_OUT && relay_now_ms() < until && !relay_is_closing(r)) {
+        if (is_formed(r)) {
+            st = session_settle(r->options.session, SETTLE_MS, out_committed);
+        } else if (session_is_over(r->options.session)) {
+            st = ST_STALE;
+        } else {
+            (void)poll(NULL, 0, (int)SETTLE_MS);
+        }
+    }
+    return st;
+}
+
+static bool on_settle(struct relay *r, uint64_t step, struct relay_answer *out)
+{
+    uint64_t committed = 0;
+    if (!r->ready || is_filling(r))
+        return refuse(out, ST_INVALID, "nothing can be settled now");
+    const enum status st = settle(r, &committed);
+    if (st == ST_TIMED_OUT)
+        return refuse(out, ST_AGAIN, "nothing is decided yet");
+    if (st != ST_OK)
+        return refuse(out, st,
+                      st == ST_REFUSED ? "another rank has passed this step: train on"
+                                       : status_string(st));
+    r->committed = committed > r->committed ? committed : r->committed;
+    r->answered_step = (struct wire_step){ .step = r->committed };
+    out->body = &r->answered_step;
+    out->size = sizeof(r->answered_step);
+    const bool ends = step == r->began.total_steps || (step != 0 && step == r->exit_step);
+    if (ends && r->committed >= step) {
+        (void)pthread_mutex_lock(&r->mutex);
+        r->done = true;
+        (void)pthread_mutex_unlock(&r->mutex);
+    }
+    return true;
+}
+
+/* ---- words ---- */
+
+static bool on_want(struct relay *r, const struct wire_want *want)
+{
+    char reason[sizeof(want->reason) + 1] = "";
+    struct reason mended;
+    memcpy(reason, want->reason, sizeof(want->reason));
+    reason_set(&mended, "%s", reason);
+    const uint64_t grace = (uint64_t)r->options.job->checkpoint.grace_ms;
+    const bool shorter = want->grace_ms > 0 && want->grace_ms < grace;
+    session_wanted(r->options.session, want->leaves != 0, shorter ? want->grace_ms : grace,
+                   mended.text[0] != '\0' ? mended.text : "the program wants a checkpoint");
+    return true;
+}
+
+void relay_tell_row(struct relay *relay)
+{
+    struct relay *r = relay;
+    (void)pthread_mutex_lock(&r->mutex);
+    const struct session_row row = r->row;
+    const bool has_row = r->has_row;
+    r->has_row = false;
+    (void)pthread_mutex_unlock(&r->mutex);
+    if (has_row && r->options.assignment->rank == 0)
+        session_add_row(r->options.session, &row);
+}
+
+static void take_numbers(struct session_row *row, const struct wire_row *said)
+{
+    float *const floats[] = { &row->loss, &row->lr, &row->grad_norm };
+    for (uint32_t i = 0; i < 3; i++) {
+        if ((said->known >> i & 1) != 0)
+            *floats[i] = (float)said->number[i];
+    }
+    if ((said->known >> 3 & 1) != 0)
+        row->samples_per_s = said->number[3];
+    row->has_eval = row->has_eval || said->known >> 4 != 0;
+    if ((said->known >> 4 & 1) != 0)
+        row->eval_loss = said->number[4];
+    if ((said->known >> 5 & 1) != 0)
+        row->eval_accuracy = said->number[5];
+}
+
+static bool on_row(struct relay *r, const struct wire_row *said, struct relay_answer *out)
+{
+    if (said->known >> WIRE_NUMBERS != 0)
+        return refuse(out, ST_INVALID, "there are no such numbers");
+    if (!is_formed(r))
+        return true;
+    if (said->step > r->began.total_steps)
+        return refuse(out, ST_INVALID, "the step is beyond the last one");
+    (void)pthread_mutex_lock(&r->mutex);
+    const bool another = r->has_row && r->row.step != said->step;
+    (void)pthread_mutex_unlock(&r->mutex);
+    if (another)
+        relay_tell_row(r);
+    (void)pthread_mutex_lock(&r->mutex);
+    if (!r->has_row) {
+        const uint64_t each = r->began.steps_per_epoch;
+        r->row = (struct session_row){ .step = said->step,
+                                       .epoch = each > 0 ? (double)said->step / (double)each : 0,
+                                       .loss = NAN,
+                                       .grad_norm = NAN };
+        r->row_ms = relay_now_ms();
+    }
+    r->has_row = true;
+    take_numbers(&r->row, said);
+    (void)pthread_mutex_unlock(&r->mutex);
+    return true;
+}
+
+static bool on_fail(struct relay *r, const uint8_t *text, uint32_t size)
+{
+    (void)pthread_mutex_lock(&r->mutex);
+    if (r->words.text[0] == '\0') {
+        reason_set(&r->words, "%.*s", (int)size, (const char *)text);
+        r->words.text[strcspn(r->words.text, "\r\n")] = '\0';
+        r->words_ms = relay_now_ms();
+    }
+    (void)pthread_mutex_unlock(&r->mutex);
+    return true;
+}
+
+bool relay_serve(struct relay *relay, struct relay_peer *peer, struct relay_answer *out)
+{
+    struct relay *r = relay;
+    union {
+        struct wire_hello hello;
+        struct wire_ready ready;
+        struct wire_step step;
+        struct wire_copied copied;
+        struct wire_want want;
+        struct wire_row row;
+    } said;
+    memset(&said, 0, sizeof(said));
+    if (peer->head.size <= sizeof(said))
+        memcpy(&said, peer->body, peer->head.size);
+    switch ((enum wire_kind)peer->head.kind) {
+    case WIRE_HELLO:
+        return on_hello(r, &said.hello, out);
+    case WIRE_LAYOUT:
+        return on_layout(r, peer->body, peer->head.size, out);
+    case WIRE_READY:
+        return on_ready(r, &said.ready, out);
+    case WIRE_DUE:
+        return on_due(r, said.step.step, out);
+    case WIRE_BEGIN:
+        return on_begin(r, said.step.step, out);
+    case WIRE_COPIED:
+        return on_copied(r, &said.copied, out);
+    case WIRE_SETTLE:
+        return on_settle(r, said.step.step, out);
+    case WIRE_WANT:
+        return on_want(r, &said.want);
+    case WIRE_ROW:
+        return on_row(r, &said.row, out);
+    case WIRE_FAIL:
+        return on_fail(r, peer->body, peer->head.size);
+    }
+    CHECK(false); /* relay_fits */
+}
