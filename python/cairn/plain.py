@@ -78,9 +78,19 @@ def _tree(value: Any, place: str, hook: Optional[Encode], depth: int) -> Any:
     return made
 
 
+def tree(value: Any, place: str, hook: Optional[Encode] = None) -> Any:
+    """What `pack` makes bytes of. `place` names the value in errors; see above for the hook."""
+    return _tree(value, place, hook, 0)
+
+
+def pack(made: Any) -> bytes:
+    """The bytes of what `tree` made, or of dictionaries of such."""
+    return json.dumps(made, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 def encode(value: Any, place: str = "value", hook: Optional[Encode] = None) -> bytes:
-    """The bytes of a value. `place` names it in errors; see above for the hook."""
-    return json.dumps(_tree(value, place, hook, 0), allow_nan=False, separators=(",", ":")).encode("ascii")
+    """The bytes of a value."""
+    return pack(tree(value, place, hook))
 
 
 def _array(value: dict[str, Any]) -> Any:

@@ -58,7 +58,7 @@ def killed(folder, size, options, at, place, rank=0, steps=STEPS):
     saves = folder / "saves"
     saves.mkdir()
     for _ in range(4):
-        codes, outputs = start("torch_program.py", saves, size, str(steps), *options, f"kill={at}:{place}", CAIRN_KILLED=str(mark),
+        codes, outputs = start("torch_program.py", saves, size, str(steps), *options, f"kill={at}:{place}", KILL_MARK=str(mark),
                                KILL_RANK=str(rank))
         if codes == [0] * size:
             assert mark.exists(), "nobody was killed"

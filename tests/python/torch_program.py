@@ -1,7 +1,7 @@
 """A program of a user's for tests: trains on synthetic data with much that has state, and prints a digest.
 
-    torch_program.py STEPS OPTION ...    sgd | adamw | scaler | dropout | batchnorm | accumulate | micro | bf16 | workers | settle | channels
-                                         kill=STEP:PLACE   SIGKILL to rank KILL_RANK at forward, backward, optimizer or save, once (CAIRN_KILLED)
+    torch_program.py STEPS OPTION ...    sgd | adamw | scaler | dropout | batchnorm | accumulate | micro | bf16 | workers | settle | channels | slow
+                                         kill=STEP:PLACE   SIGKILL to rank KILL_RANK at forward, backward, optimizer or save, once (KILL_MARK)
 """
 import contextlib
 import hashlib
@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 
 if "CAIRN_FAKE" in os.environ:
@@ -54,7 +55,7 @@ class Killer:
     def __init__(self, options):
         words = [word[5:].split(":") for word in options if word.startswith("kill=")]
         self.step, self.place = (int(words[0][0]), words[0][1]) if words else (-1, "")
-        self.mark = os.environ.get("CAIRN_KILLED", "")
+        self.mark = os.environ.get("KILL_MARK", "")
         self.now = 0
 
     def __call__(self, place, step=None):
@@ -114,6 +115,7 @@ def main(total, options):
     with session:
         for step, batch in cairn.torch.steps(session, state, total, loader, settle=(lambda batch: loss_of(batch).backward())
                                              if "settle" in options else None):
+            time.sleep(0.2 if "slow" in options else 0)
             kill("forward", step)
             if "micro" not in options:
                 optimizer.zero_grad()

@@ -78,6 +78,11 @@ def box_of(value: Any, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(start), tuple(extent)
 
 
+def is_row_major(local: torch.Tensor) -> bool:
+    """Whether its memory holds its elements one after the other, as they are."""
+    return local.device.type == "cpu" and local.is_contiguous() and not local.is_conj() and not local.is_neg()
+
+
 def identity(value: torch.Tensor) -> tuple[Any, ...]:
     """Equal for two tensors that are the same memory, seen the same way: tied weights."""
     local = value.to_local() if is_dtensor(value) else value

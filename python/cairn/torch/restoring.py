@@ -9,7 +9,8 @@ import torch
 from .. import errors, plain
 from ..stored import PRIVATE, Stored
 from ..stored import load as load_stored
-from .gather import (BY_NAME, Gathered, Reference, box_of, decode_hook, identity, is_dtensor, parameters_of, plain_key, short, unwrapped)
+from .gather import (BY_NAME, Gathered, Reference, box_of, decode_hook, identity, is_dtensor, is_row_major, parameters_of, plain_key, short,
+                     unwrapped)
 
 BLOB = "cairn.torch"
 
@@ -51,7 +52,7 @@ class Reader:
                 start, extent = box_of(target, name)
         if local.numel() == 0:
             return
-        whole = local if local.device.type == "cpu" and local.is_contiguous() else torch.empty(tuple(local.shape), dtype=local.dtype)
+        whole = local if is_row_major(local) else torch.empty(tuple(local.shape), dtype=local.dtype)
         owner = self.owner if described.kind == PRIVATE and self.owner in described.ranks else described.ranks[0]
         self.found.of(owner).read_into(name, whole.data_ptr(), whole.numel() * whole.element_size(), start=start, extent=extent)
         if whole is not local:

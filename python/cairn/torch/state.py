@@ -215,7 +215,13 @@ class State:
         session.ready(finished, self._total, self._per_epoch)
 
     def _blob(self, tree: dict[str, Any]) -> bytes:
-        return plain.encode({**tree, "random": randoms.capture()}, "state", encode_hook)
+        made: dict[str, Any] = {"version": tree["version"], "random": plain.tree(randoms.capture(), "random states")}
+        for kind in ("model", "optimizer", "other"):
+            made[kind] = {name: plain.tree(part, name, encode_hook) for name, part in tree[kind].items()}
+        made["extra"] = {name: {way: plain.tree(part, name, encode_hook) for way, part in parts.items()} for name, parts in tree["extra"].items()}
+        for kind in ("gradients", "aliases"):
+            made[kind] = plain.tree(tree.get(kind, {}), kind, encode_hook)
+        return plain.pack(made)
 
     def save(self, session: Session, finished: int) -> None:
         """Saves now; `step` calls it when it is due."""
