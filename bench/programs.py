@@ -157,4 +157,5 @@ def main():
         print(f"{name:18} {row['kills']:5} {row['back']:5} {row['median_s']:9} {row['worst_s']:8} {row['ratio']:7}", file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""A PyTorch program that Cairn saves, in numbers, beside torchrun: all in one run.
+
+    bench/pytorch/recovery.py --python VENV/bin/python [--kills 20] [--bin build/release/bin] [--package build/release/python]
+
+ - the seconds from a SIGKILL, or a SIGSTOP, to the first step that is new, and the finished steps that were lost: one rank, and all.
+   torchrun (its workaround set, a checkpoint after each step; bench/programs.py) is the yardstick;
+ - what a copy in memory at every step adds to a step of 0.45 s with a state of 64 MiB, and how long the program waits at most;
+ - a call of Session.step where nothing is due.
+
+Prints one JSON line per number, and a table."""
+import argparse
+import json
+import os
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE, ROOT = Path(__file__).parent, Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import programs  # noqa: E402
+
+
+class Saved(programs.Cairn):
+    """The program as a job that Cairn saves."""
+
+    def __init__(self, options, folder, words, more="memory_every: 1 step"):
+        self.options, self.home, self.words, self.more = options, folder / "home", words, more
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
+        self.environment.update(CAIRN_HOME=str(self.home), CAIRN_COPIES=str(folder / "copies"), XDG_CONFIG_HOME=str(folder))
+        self.call("up", "--slots", options.processes)
+        job = folder / "job.yaml"
+        job.write_text(f"""\
+name: bench
+command:
+  run: [{options.python}, {", ".join(f'"{word}"' for word in words)}]
+  env: {{PYTHONPATH: {options.package}}}
+  preload: [torch, torch._dynamo, torch.nn.parallel]
+  hang: 2 s
+workers: {{count: {options.processes if "step_program" not in str(words[0]) else 1}}}
+checkpoint: {{every: 1000 steps, {self.more}}}
+""", encoding="utf-8")
+        self.call("submit", job)
+
+    def hurt(self, ranks, what):
+        for pid in ranks:
+            os.kill(pid, what)
+
+    def await_text(self, pattern, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = re.search(pattern, self.said())
+            if found:
+                return found
+            time.sleep(0.1)
+        raise TimeoutError(f"no {pattern} in: {self.said()[-2000:]}")
+
+
+def hurt_often(options, what, everyone, count):
+    """(seconds, steps lost) of each."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
+        way = None
+        try:
+            way = Saved(options, Path(folder), [HERE / "recovery_program.py", 1000000, 0.02])
+            for number in range(count):
+                before = max([step for step, _ in programs.steps(way)], default=0)
+                if programs.await_step(way, before + 20, 0) is None:
+                    break
+                ranks = way.ranks()
+                way.hurt(ranks if everyone else [ranks[number % len(ranks)]], what)
+                now = time.time()
+                newest = max(step for step, at in programs.steps(way) if at <= now)
+                at = programs.await_step(way, newest + 1, now)
+                if at is not None:
+                    again = [step for step, seen in programs.steps(way) if step <= newest and seen > now]
+                    found.append((at - now, len(set(again))))
+        finally:
+            if way is not None:
+                way.end()
+    return found
+
+
+def row(name, **numbers):
+    print(json.dumps({"what": name, **numbers}), flush=True)
+    print(f"{name:40} " + "  ".join(f"{key} {value}" for key, value in numbers.items()), file=sys.stderr)
+
+
+def one_run(options, words, more, pattern):
+    with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
+        way = None
+        try:
+            way = Saved(options, Path(folder), words, more)
+            return way.await_text(pattern, 240)
+        finally:
+            if way is not None:
+                way.end()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", required=True, help="an interpreter that has PyTorch")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--bin", type=lambda text: Path(text).resolve(), default=ROOT / "build/release/bin")
+    parser.add_argument("--package", type=lambda text: Path(text).resolve(), default=ROOT / "build/release/python")
+    options = parser.parse_args()
+    took = [each for each in programs.run(lambda folder: programs.Torchrun(options, folder), options, options.kills) if each is not None]
+    row("torchrun, one killed", kills=options.kills, back=len(took), median_s=round(statistics.median(took), 3), worst_s=round(max(took), 3))
+    for name, what, everyone in (("State, one killed", signal.SIGKILL, False), ("State, all killed", signal.SIGKILL, True),
+                                 ("State, one stopped (hang: 2 s)", signal.SIGSTOP, False)):
+        count = options.kills if what == signal.SIGKILL else max(1, options.kills // 4)
+        found = hurt_often(options, what, everyone, count)
+        times = [seconds for seconds, _ in found] or [float("nan")]
+        row(name, kills=count, back=len(found), median_s=round(statistics.median(times), 3), worst_s=round(max(times), 3),
+            steps_lost_at_most=max((lost for _, lost in found), default=0))
+    words, pattern = [HERE / "recovery_program.py", 40, 0.45, 64], rb"took (\S+) ms a step, waited (\S+) ms"
+    without, with_copies = (one_run(options, words, more, pattern) for more in ("memory_every: none", "memory_every: 1 step"))
+    row("a copy of 64 MiB at every step", step_ms=float(without[1]), with_copies_ms=float(with_copies[1]),
+        percent=round((float(with_copies[1]) / float(without[1]) - 1) * 100, 2), waited_at_most_ms=float(with_copies[2]))
+    row("Session.step", ns=int(one_run(options, [HERE / "step_program.py"], "memory_every: none", rb"step\(\) (\d+) ns")[1]))
+
+
+if __name__ == "__main__":
+    main()
