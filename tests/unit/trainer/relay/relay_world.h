@@ -21,10 +21,10 @@ struct relay_world {
 struct program {
     int fd;
     uint32_t number;
-    struct wire_page *page; /* NULL: none yet */
-    int file_fd;            /* that came with the last answer; -1: none */
-    struct wire_head head;  /* of the last answer */
-    uint8_t body[4096];     /* likewise, NUL-terminated */
+    struct wire_page *page;          /* NULL: none yet */
+    int file_fd;                     /* that came with the last answer; -1: none */
+    struct wire_head head;           /* of the last answer */
+    _Alignas(16) uint8_t body[4096]; /* likewise, NUL-terminated */
 };
 
 /* A relay in a generation of so many ranks, whose job asks for a save each 5 steps, a copy each. */
