@@ -132,7 +132,7 @@ static int greet(struct cairn *c, const struct cairn_options *options)
         options != NULL && options->client != NULL ? options->client : "libcairn " CAIRN_VERSION;
     memcpy(hello.client, client, strnlen(client, sizeof(hello.client) - 1));
     int fd = -1;
-    struct library_answer answer = { .size = WIRE_BYTES_MAX, .any = true, .fd = &fd };
+    struct library_answer answer = { .size = (size_t)WIRE_BYTES_MAX, .any = true, .fd = &fd };
     int status = library_ask(c, WIRE_HELLO, &hello, sizeof(hello), &answer);
     if (status != CAIRN_OK)
         return status;
