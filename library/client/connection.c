@@ -41,7 +41,7 @@ static void after_fork_in_child(void)
     atomic_store(&c->forked, true);
     atomic_store(&c->ready, false);
     if (c->catches)
-        library_release_signal();
+        (void)library_release_signal();
     (void)close(c->fd);
     c->fd = -1;
 }
@@ -198,7 +198,7 @@ static int open_it(const char *name, const struct cairn_options *options, struct
         status = library_thread_start(c);
     if (status != CAIRN_OK) {
         if (c->catches)
-            library_release_signal();
+            (void)library_release_signal();
         end_waits(c);
         release(c);
         return status;
@@ -230,7 +230,7 @@ void cairn_close(struct cairn *c)
     }
     (void)pthread_mutex_lock(&one_lock);
     if (c->catches)
-        library_release_signal();
+        (void)library_release_signal();
     atomic_store(&library_open_one, NULL);
     library_thread_end(c);
     end_waits(c);
