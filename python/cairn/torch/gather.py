@@ -4,13 +4,16 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import sys
-from typing import Any, Iterable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Optional, TypeGuard
 
 import torch
 
 from .. import errors, plain
 from ..session import COPY_NOW, PRIVATE, REPLICATED, SHARDED
 from ..stored import DTYPES
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 BY_DTYPE = {getattr(torch, name): number for name, number in DTYPES.items() if hasattr(torch, name)}
 BY_NAME = {name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
@@ -42,7 +45,7 @@ def short(name: str) -> str:
     return name.encode()[:90].decode(errors="ignore") + "~" + hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+def unwrapped(module: Any) -> Any:
     """The module within DistributedDataParallel, DataParallel and torch.compile's wrapper."""
     while isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)) or hasattr(module, "_orig_mod"):
         module = module._orig_mod if hasattr(module, "_orig_mod") else module.module
@@ -59,7 +62,7 @@ def plain_key(key: str) -> str:
     return key
 
 
-def is_dtensor(value: Any) -> bool:
+def is_dtensor(value: Any) -> TypeGuard["DTensor"]:
     tensor = sys.modules.get("torch.distributed.tensor")
     return tensor is not None and isinstance(value, tensor.DTensor)
 
@@ -250,7 +253,7 @@ def optimizer_tensors(optimizer: Any, prefix: str, names: list[str], into: Gathe
     if set(found) != {"state", "param_groups"}:
         return {"other": into.tree(found, prefix, PRIVATE)}
     parameters = parameters_of(optimizer)
-    state = {}
+    state: dict[str, dict[str, Any]] = {}
     for number, values in found["state"].items():
         sharded = isinstance(number, int) and is_dtensor(parameters[number])
         name = names[number] if isinstance(number, int) else str(number)

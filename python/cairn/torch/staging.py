@@ -56,7 +56,7 @@ class Staging:
 
     def _stage_all(self, pieces: list[Piece], device: torch.device) -> "array[int]":
         if self._stream is None:
-            self._stream = torch.cuda.Stream(device)
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         # What changes in the next forward is copied on the GPU first, in the order of the program.
         sources = [piece.local.clone() if piece.flags and piece.local.device.type == "cuda" else piece.local for piece in pieces]
         self._stream.wait_stream(torch.cuda.current_stream(device))

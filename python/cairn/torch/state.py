@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 import warnings
 from typing import Any, Iterable, Mapping, Optional
 
@@ -297,6 +298,7 @@ class State:
                 session.exit_due = False
                 return False
             except errors.Again:  # a full store: it is saved once more
+                time.sleep(0.05)
                 if session.step(finished) >= SAVE:
                     self.save(session, finished)
                     self.copied()
