@@ -3,7 +3,7 @@
  * position and random numbers of the rank's own. It goes on after a failure where it was, to the
  * same bits; without Cairn it trains from step 0.
  *
- *     cc library.c -lcairn -lm -o library_example
+ *     cc library.c -lcairn -lm -o library_example        (docs/libcairn.md)
  *     ./library_example STEPS MS_PER_STEP OUTPUT       rank r writes its state to OUTPUT.r
  */
 #include <cairn.h>

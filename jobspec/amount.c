@@ -304,6 +304,8 @@ enum status jobspec_duration_steps(const struct jobspec_duration *duration,
     case JOBSPEC_STEPS:
         break;
     case JOBSPEC_EPOCHS:
+        if (steps_per_epoch == 0 && value > 0)
+            return ST_CONFIG;
         value *= (double)steps_per_epoch;
         break;
     case JOBSPEC_MS:

@@ -69,7 +69,7 @@ struct jobspec_model {
 
 /*
  * How many steps a duration is: 0 stays 0, anything else is at least one.
- * Errors: ST_CONFIG  it is a time, or too much
+ * Errors: ST_CONFIG  it is a time, or too much; or epochs, and steps_per_epoch is 0: there are none
  */
 MUST_CHECK enum status jobspec_duration_steps(const struct jobspec_duration *duration,
                                               uint64_t steps_per_epoch, uint64_t *out);

@@ -122,6 +122,10 @@ int session_fsm_complete_copy(const struct session_fsm *fsm, uint64_t step);
  */
 MUST_CHECK enum status session_fsm_save_begin(struct session_fsm *fsm, uint64_t step, bool last,
                                               int *out_index);
+/* Saves a complete copy, beyond those that saves may hold.
+ * Errors: ST_EXISTS  it is saved, or is being saved; ST_INCOMPLETE  there is no such copy (any
+ *         more); ST_AGAIN  a copy is being made; ST_STALE */
+MUST_CHECK enum status session_fsm_save_again(struct session_fsm *fsm, uint64_t step);
 /* Gives up that step's save; the coordinator will hear of it. */
 void session_fsm_save_late(struct session_fsm *fsm, uint64_t step);
 /* ok false: the copy failed, there is no such save. */

@@ -301,6 +301,8 @@ static void order_save_at(struct session_fsm *fsm, const Cairn__V1__SaveAt *save
         return;
     }
     const bool exits = save_at->then == CAIRN__V1__SAVE_AT__THEN__EXIT;
+    if (exits && fsm->exits_ms == 0)
+        fsm->exits_ms = fsm->now_ms;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &fsm->announced[i];
         if (one->state == SESSION_ANNOUNCED_NONE || one->step != save_at->step)

@@ -172,6 +172,36 @@ enum status session_fsm_save_begin(struct session_fsm *fsm, uint64_t step, bool 
     return ST_OK;
 }
 
+enum status session_fsm_save_again(struct session_fsm *fsm, uint64_t step)
+{
+    const int file = session_fsm_complete_copy(fsm, step);
+    if (session_fsm_ended(fsm))
+        return ST_STALE;
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        const struct session_save_record *save = &fsm->saves[i];
+        if (save->state == SESSION_SAVE_COPYING)
+            return ST_AGAIN;
+        if (save->step == step &&
+            (session_save_holds(save) || save->state == SESSION_SAVE_REPORTING))
+            return ST_EXISTS;
+    }
+    if (step <= fsm->committed_step)
+        return ST_EXISTS;
+    if (file < 0)
+        return ST_INCOMPLETE;
+    give_way(fsm);
+    save_forget(fsm, step);
+    struct session_save_record *save = save_vacant(fsm);
+    if (save == NULL)
+        return ST_AGAIN;
+    save_enter(save, SESSION_SAVE_BEGUN);
+    save->file = file;
+    save->stall_us = 0;
+    save->step = step;
+    save->order = ++fsm->save_order;
+    return ST_OK;
+}
+
 void session_fsm_save_late(struct session_fsm *fsm, uint64_t step)
 {
     if (session_fsm_ended(fsm))

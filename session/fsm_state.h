@@ -6,6 +6,7 @@
  *     FREE      -> COPYING    [session_fsm_save_begin]
  *     COPYING   -> BEGUN      [session_fsm_save_copied]   the copy is complete; SaveBegin is said
  *     COPYING   -> FREE       [session_fsm_save_copied]   the copy failed
+ *     FREE      -> BEGUN      [session_fsm_save_again]     of a copy that is complete
  *     BEGUN     -> WRITING    [session_order_folder]       the saver writes the shard file there
  *     WRITING   -> REPORTING  [session_fsm_save_written]  SaveReport is said, until SaveDone
  *     REPORTING -> FREE       [session_order_done]         committed; so from any state in which
@@ -318,8 +319,9 @@ struct session_fsm {
     uint64_t committed_step;
     uint64_t due_step; /* the step that session_due_at was last asked for */
     struct session_announced announced[SESSION_ANNOUNCED_MAX];
-    bool leaves; /* an exit was due at due_step */
-    bool stays;  /* that exit was taken back */
+    int64_t exits_ms; /* when an exit was first announced; 0: never */
+    bool leaves;      /* an exit was due at due_step */
+    bool stays;       /* that exit was taken back */
 
     struct session_rendezvous_round rounds[RENDEZVOUS_ROUNDS];
 

@@ -1,4 +1,5 @@
-/* Copies for another node: which copy file is read, and that nobody writes to it meanwhile. */
+/* Copies for another node: which copy file is read, and that nobody writes to it meanwhile. Copies
+ * that are saved after all. */
 #include "common/check.h"
 #include "session/internal.h"
 
@@ -66,4 +67,55 @@ void session_peers_complete(struct session *session)
     (void)pthread_mutex_lock(&session->mutex);
     session->copies.peers_wait = false;
     (void)pthread_mutex_unlock(&session->mutex);
+}
+
+/* ---- copies that are saved after all ---- */
+
+bool session_exit(struct session *session, struct session_exit *out)
+{
+    bool found = false;
+    (void)pthread_mutex_lock(&session->mutex);
+    const struct session_fsm *fsm = &session->fsm;
+    for (int i = 0; i < SESSION_ANNOUNCED_MAX && !session_fsm_ended(fsm); i++) {
+        const struct session_announced *one = &fsm->announced[i];
+        const bool waits =
+            one->state == SESSION_ANNOUNCED_AHEAD || one->state == SESSION_ANNOUNCED_TAKEN;
+        if (!one->exits || !waits)
+            continue;
+        found = true;
+        *out = (struct session_exit){ .step = one->step,
+                                      .waited_ms = session_now(session) - fsm->exits_ms };
+    }
+    (void)pthread_mutex_unlock(&session->mutex);
+    return found;
+}
+
+uint64_t session_committed(struct session *session)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    const uint64_t step = session->fsm.committed_step;
+    (void)pthread_mutex_unlock(&session->mutex);
+    return step;
+}
+
+size_t session_complete_steps(struct session *session, uint64_t *out)
+{
+    size_t count = 0;
+    (void)pthread_mutex_lock(&session->mutex);
+    for (int i = 0; i < session->fsm.file_count; i++) {
+        if (session->fsm.files[i].complete)
+            out[count++] = session->fsm.files[i].step;
+    }
+    (void)pthread_mutex_unlock(&session->mutex);
+    return count;
+}
+
+enum status session_save_copy(struct session *session, uint64_t step)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    session->fsm.now_ms = session_now(session);
+    const enum status st = session_fsm_save_again(&session->fsm, step);
+    session_wake(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
 }

@@ -346,6 +346,24 @@ MUST_CHECK enum status session_keep_newest(struct session *session, uint64_t aft
 /* Keeps the complete copy of that step. ST_INCOMPLETE: there is none, or none any more. */
 MUST_CHECK enum status session_keep(struct session *session, uint64_t step,
                                     const struct copy_file **out);
+/* An exit that was announced, as session_due_at says SESSION_DUE_SAVE_AND_EXIT. */
+struct session_exit {
+    uint64_t step;
+    int64_t waited_ms; /* since one was first announced in this generation */
+};
+/* Returns the exit that is announced; false: there is none. */
+bool session_exit(struct session *session, struct session_exit *out);
+/* Returns the newest step whose save was committed in this generation; 0: none. */
+uint64_t session_committed(struct session *session);
+/* Returns the steps of complete copies, in no order: out, [SESSION_FILES_MAX]. */
+size_t session_complete_steps(struct session *session, uint64_t *out);
+/*
+ * Saves the complete copy of that step, where those that follow can't be finished in time; it is
+ * committed once session_committed says so.
+ * Errors: ST_EXISTS  it is saved, or is being saved; ST_INCOMPLETE  there is none any more
+ *         ST_AGAIN   a copy is just being made; ST_STALE
+ */
+MUST_CHECK enum status session_save_copy(struct session *session, uint64_t step);
 /* NULL is fine. */
 void session_unkeep(struct session *session, const struct copy_file *file);
 /* Makes session_keep_newest return ST_STALE from now on, also a call that waits already. Thread:

@@ -41,7 +41,7 @@ static void after_fork_in_child(void)
     atomic_store(&c->forked, true);
     atomic_store(&c->ready, false);
     if (c->catches)
-        library_release_signal();
+        (void)library_release_signal();
     (void)close(c->fd);
     c->fd = -1;
 }
@@ -132,7 +132,7 @@ static int greet(struct cairn *c, const struct cairn_options *options)
         options != NULL && options->client != NULL ? options->client : "libcairn " CAIRN_VERSION;
     memcpy(hello.client, client, strnlen(client, sizeof(hello.client) - 1));
     int fd = -1;
-    struct library_answer answer = { .size = WIRE_BYTES_MAX, .any = true, .fd = &fd };
+    struct library_answer answer = { .size = (size_t)WIRE_BYTES_MAX, .any = true, .fd = &fd };
     int status = library_ask(c, WIRE_HELLO, &hello, sizeof(hello), &answer);
     if (status != CAIRN_OK)
         return status;
@@ -198,7 +198,7 @@ static int open_it(const char *name, const struct cairn_options *options, struct
         status = library_thread_start(c);
     if (status != CAIRN_OK) {
         if (c->catches)
-            library_release_signal();
+            (void)library_release_signal();
         end_waits(c);
         release(c);
         return status;
@@ -230,7 +230,7 @@ void cairn_close(struct cairn *c)
     }
     (void)pthread_mutex_lock(&one_lock);
     if (c->catches)
-        library_release_signal();
+        (void)library_release_signal();
     atomic_store(&library_open_one, NULL);
     library_thread_end(c);
     end_waits(c);

@@ -79,9 +79,10 @@ static uint32_t find_tensor(const struct cairn *c, const struct library_list *li
 static void copy_part(const struct stretch *it, uint64_t offset, const void *from, uint64_t bytes)
 {
     uint64_t first = 0, size = 0;
-    if (part_of(it, offset, bytes, &first, &size))
-        memcpy(it->to + (first - it->first), (const uint8_t *)from + (first - offset),
-               (size_t)size);
+    if (part_of(it, offset, bytes, &first, &size)) {
+        const uint8_t *at = (const uint8_t *)from + (first - offset);
+        memcpy(it->to + (first - it->first), at, (size_t)size);
+    }
 }
 
 static void zero_part(const struct stretch *it, uint64_t offset, uint64_t end)

@@ -127,8 +127,10 @@ struct cairn {
     struct wire_want want;
     bool stops; /* the thread ends when all is said */
 
-    sem_t wake; /* of the thread */
-    atomic_bool term;
+    sem_t wake;           /* of the thread */
+    atomic_bool term;     /* SIGTERM came, and isn't told yet */
+    atomic_bool leaves;   /* it was told */
+    atomic_bool finished; /* cairn_finish said that all is saved */
     pthread_t thread;
 };
 
@@ -192,5 +194,5 @@ void library_wake(struct cairn *c);
 void library_flush(struct cairn *c);
 /* Handles SIGTERM if nobody does. */
 void library_catch(struct cairn *c);
-/* Gives SIGTERM back, if it is still ours. In a forked child, too: async-signal-safe. */
-void library_release_signal(void);
+/* Gives SIGTERM back, if it is still ours: else false. In a forked child, too: async-signal-safe. */
+bool library_release_signal(void);

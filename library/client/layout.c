@@ -59,10 +59,9 @@ static int fill_layout(struct library_layout *layout, const struct cairn_tensor 
                                         &layout->places, &why);
     if (st == ST_OK)
         st = list_tensors(layout);
-    if (st != ST_OK)
-        return library_say(library_status(st), "%s",
-                           why.text[0] != '\0' ? why.text : status_string(st));
-    return CAIRN_OK;
+    if (st != ST_OK && why.text[0] == '\0')
+        reason_set(&why, "%s", status_string(st));
+    return st == ST_OK ? CAIRN_OK : library_say(library_status(st), "%s", why.text);
 }
 
 static void forget_layout(struct library_layout *layout)

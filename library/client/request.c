@@ -213,7 +213,7 @@ int library_request(struct cairn *c, enum wire_kind kind, const struct iovec *pa
         if (parts[i].iov_len > 0)
             all[used++] = parts[i];
     }
-    if (bytes > WIRE_BYTES_MAX)
+    if (bytes > (size_t)WIRE_BYTES_MAX)
         return library_say(CAIRN_FULL, "more than a request has room for");
     head.size = (uint32_t)bytes;
     int status = library_check(c); /* a child's must not be locked */

@@ -71,6 +71,7 @@ int cairn_finish(struct cairn *c, uint64_t finished)
     int status = check_ready(c, finished);
     if (status != CAIRN_OK)
         return status;
+    atomic_store(&c->finished, false);
     (void)pthread_mutex_lock(&c->lock);
     library_await(c, SAVE_NONE);
     (void)pthread_mutex_unlock(&c->lock);
@@ -81,6 +82,8 @@ int cairn_finish(struct cairn *c, uint64_t finished)
             status = check_ready(c, finished);
         decided = decided || status != CAIRN_OK;
     }
+    if (status == CAIRN_OK)
+        atomic_store(&c->finished, true);
     return status;
 }
 

@@ -3,9 +3,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "library/client/internal.h"
+
+#define LOOK_MS 20 /* after SIGTERM: how often the thread looks whether all is over */
 
 /* Handlers that use a connection now: it isn't freed before they have ended. */
 static atomic_int inside;
@@ -31,6 +34,7 @@ static void say_term(struct cairn *c)
     struct wire_want want = { .leaves = 1 };
     memcpy(want.reason, "SIGTERM", sizeof("SIGTERM"));
     library_tell(c, WIRE_WANT, &want, sizeof(want));
+    atomic_store(&c->leaves, true);
 }
 
 static void say_rows(struct cairn *c)
@@ -99,12 +103,37 @@ static void copy(struct cairn *c)
 
 /* ---- the thread ---- */
 
+/* Whether nobody will come to save what SIGTERM would end. A program that has finished is left to
+ * end with its own code. */
+static bool is_in_vain(const struct cairn *c)
+{
+    return !atomic_load(&c->finished) &&
+           (atomic_load(&c->broken) || atomic_load(&c->page->over) != 0);
+}
+
+/* Waits for something to do. After SIGTERM it also looks whether all is over meanwhile: a program
+ * that waits for a rank that died would never ask. */
+static void await_wake(struct cairn *c)
+{
+    if (!atomic_load(&c->leaves)) {
+        (void)sem_wait(&c->wake); /* a signal is like a wake: there is nothing to do then */
+        return;
+    }
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)sem_clockwait(&c->wake, CLOCK_MONOTONIC, &until);
+    if (is_in_vain(c) && library_release_signal())
+        (void)raise(SIGTERM);
+}
+
 static void *run(void *arg)
 {
     struct cairn *c = arg;
     for (bool stops = false; !stops;) {
-        while (sem_wait(&c->wake) != 0 && errno == EINTR) {
-        }
+        await_wake(c);
         (void)pthread_mutex_lock(&c->lock);
         stops = c->stops;
         (void)pthread_mutex_unlock(&c->lock);
@@ -158,7 +187,7 @@ static void on_term(int number)
     const int kept = errno;
     (void)atomic_fetch_add(&inside, 1);
     struct cairn *c = atomic_load(&library_open_one);
-    const bool heard = c != NULL && !atomic_load(&c->broken);
+    const bool heard = c != NULL && !is_in_vain(c);
     if (heard) {
         atomic_store(&c->page->leaves, 1);
         atomic_store(&c->term, true);
@@ -182,10 +211,10 @@ void library_catch(struct cairn *c)
     c->catches = sigaction(SIGTERM, &ours, NULL) == 0;
 }
 
-void library_release_signal(void)
+bool library_release_signal(void)
 {
     struct sigaction now, usual = { .sa_handler = SIG_DFL };
-    if (sigaction(SIGTERM, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
-        now.sa_handler == on_term)
-        (void)sigaction(SIGTERM, &usual, NULL);
+    const bool ours = sigaction(SIGTERM, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
+                      now.sa_handler == on_term;
+    return ours && sigaction(SIGTERM, &usual, NULL) == 0;
 }

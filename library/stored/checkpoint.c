@@ -8,8 +8,8 @@
 #include "common/cleanup.h"
 #include "library/stored/stored.h"
 
-#define THREADS_MAX   3                  /* decoders beside the caller's */
-#define THREADS_BYTES (8u * 1024 * 1024) /* of a read that is worth threads */
+#define THREADS_MAX   3                         /* decoders beside the caller's */
+#define THREADS_BYTES ((size_t)8 * 1024 * 1024) /* of a read that is worth threads */
 
 struct folder {
     struct ckpt_reader *reader;
@@ -136,12 +136,13 @@ enum status stored_open_checkpoint(const char *path, struct cairn_state **out,
         state->source = (struct stored_source){ folder, read_folder, close_folder };
         st = load(state, folder->reader, out_why);
     }
-    if (st != ST_OK && out_why->text[0] == '\0')
-        reason_set(out_why, "%s",
-                   folder->found.text[0] != '\0' ? folder->found.text : status_string(st));
     if (st == ST_OK) {
         *out = state;
         return ST_OK;
+    }
+    if (out_why->text[0] == '\0') {
+        reason_set(out_why, "%s",
+                   folder->found.text[0] != '\0' ? folder->found.text : status_string(st));
     }
     if (state->source.self == NULL)
         free(folder);

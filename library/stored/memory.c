@@ -75,8 +75,11 @@ static enum status read_copies(void *self, uint32_t buffer, uint64_t first, uint
         }
         const struct share *share = &copies->shares[held->share];
         const uint64_t at = first - held->first;
-        const uint64_t part = held->size - at < size ? held->size - at : size;
         const struct copy_extent *extent = &copy_view_extents(&share->view)[held->extent];
+        /* A piece at a time: it is compared while it is in the cache. */
+        const uint64_t piece = PIECE_ELEMENTS * width_of(&share->view, buffer);
+        uint64_t part = held->size - at < size ? held->size - at : size;
+        part = part < piece ? part : piece;
         memcpy(to, share->file.memory + extent->data + at, (size_t)part);
         if (copy_view_check_data(&share->view, held->extent, at, to, (size_t)part) != ST_OK) {
             reason_set(out_why, "the copy in memory of rank %u is damaged", held->share);

@@ -64,8 +64,8 @@ def _tree(value: Any, place: str, hook: Optional[Encode], depth: int) -> Any:
     if tag in MAPPINGS:
         return _mapping(value, tag, place, hook, depth + 1)
     if tag is not None:
-        made = {TAG: tag, "v": [_tree(item, f"{place}[{at}]", hook, depth + 1) for at, item in enumerate(value)]}
-        return {**made, "most": value.maxlen} if tag == "deque" else made
+        items = [_tree(item, f"{place}[{at}]", hook, depth + 1) for at, item in enumerate(value)]
+        return {TAG: tag, "v": items, "most": value.maxlen} if tag == "deque" else {TAG: tag, "v": items}
     if kind in (bytes, bytearray):
         return {TAG: kind.__name__, "v": text_of(value)}
     if kind is complex:

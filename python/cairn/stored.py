@@ -44,6 +44,9 @@ class Stored(Mapping[str, Any]):
         """found: what `_cairn` returned; `cairn.load` is for people."""
         self._found = found
         self._rank = rank
+        self.job: str
+        self.step: int
+        self.ranks: int
         self.job, self.step, self.ranks, tensors, blobs = found.info()
         self.tensors: dict[str, Described] = {}
         for number in range(tensors):
@@ -81,7 +84,7 @@ class Stored(Mapping[str, Any]):
         arguments = (tensor.number, self._rank, start, extent, target)
         self._found.read(*arguments, size) if isinstance(target, int) else self._found.read(*arguments)
 
-    def bytes(self, name: str) -> bytearray:
+    def raw(self, name: str) -> bytearray:
         """A tensor's bytes, row-major."""
         tensor = self.describe(name)
         size = SIZES[tensor.dtype]
@@ -103,7 +106,7 @@ class Stored(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self.tensors:
             raise KeyError(name)
-        return _array(self.tensors[name], self.bytes(name))
+        return _array(self.tensors[name], self.raw(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)
@@ -119,12 +122,12 @@ def _array(tensor: Described, data: bytearray) -> Any:
     try:
         import numpy
     except ImportError:
-        view = memoryview(data)
+        view: Any = memoryview(data)
         return view.cast(FORMATS[tensor.dtype], tensor.shape) if tensor.dtype in FORMATS and tensor.shape else view
     if tensor.dtype in FORMATS or tensor.dtype in ("float16", "complex64", "complex128"):
         return numpy.frombuffer(data, dtype=tensor.dtype).reshape(tensor.shape)
     try:
-        import ml_dtypes
+        import ml_dtypes  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         if tensor.dtype != "bfloat16":
             raise errors.Invalid(f"{tensor.name} is {tensor.dtype}, which NumPy lacks: install ml_dtypes, or use cairn.torch.load") from None

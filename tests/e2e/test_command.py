@@ -190,6 +190,18 @@ def test_with_fewer_workers_it_goes_on():
         assert {env["WORLD_SIZE"] for env in environments(home, job)} == {"1", "2"}
 
 
+def test_with_as_many_workers_again_all_of_them_run():
+    with Home(slots=2) as home:
+        job = submit(home, env={"STEP_S": "0.1", "STEPS": "150"}, workers__min=1)
+        for count in (1, 2):
+            until(lambda: home.show(job)["step"] >= 3 * count, 20, f"it is at step {3 * count}")
+            home.cairn("set", job, f"workers.count={count}")
+            until(lambda: home.show(job)["generation"] == 1 + count and home.show(job)["state"] == "RUNNING", 40,
+                  f"{count} workers run")
+        home.wait_state(job, "SUCCEEDED")
+        assert [env["WORLD_SIZE"] for env in environments(home, job)].count("2") == 4
+
+
 def test_a_program_that_is_not_there_fails_the_job():
     with Home() as home:
         job = submit(home, JOB.replace(sys.executable, "no-such-program-here"))

@@ -172,3 +172,18 @@ def test_sigterm_to_the_program_saves_and_ends_all(quiet):
         assert result(home) == quiet[1]
         steps = [step for generation in printed(home, job, 0) for step in generation]
         assert steps == list(range(1, STEPS + 1)), steps
+
+
+def test_who_does_not_come_to_the_last_step_has_an_older_copy_saved(quiet):
+    with Home() as home:
+        job = home.submit(JOB, checkpoint__grace="2 s")
+        await_step(home, job, 12)
+        home.kill("library_example", signal.SIGSTOP)
+        home.cairn("pause", job)
+        shown = home.wait_state(job, "PAUSED")
+        steps = [generation[-1] for generation in (printed(home, job, 0)[0], printed(home, job, 1)[0])]
+        assert shown["checkpoints"][0]["status"] == "good" and shown["checkpoints"][0]["step"] >= min(steps) - 1, shown["checkpoints"]
+        assert not home.pids("library_example")
+        home.cairn("resume", job)
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]

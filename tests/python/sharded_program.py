@@ -1,7 +1,7 @@
 """A program of a user's for tests: a model that fully_shard and tensor parallelism spread, with tied, bfloat16, float8 and 0-dimensional
 tensors, an odd number of rows, and a frozen parameter.
 
-    sharded_program.py STEPS STOP MODE   fsdp | tensor | both | plain; ends at step STOP by SAVE_AND_EXIT unless it is 0.
+    sharded_program.py STEPS MODE   fsdp | tensor | both | plain
 Prints a digest of all that is saved, put together.
 """
 import hashlib
@@ -61,7 +61,7 @@ def whole(tensor):
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def main(total, stop, mode):
+def main(total, mode):
     torch.set_num_threads(1)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     dist.init_process_group("gloo")
@@ -91,4 +91,4 @@ def main(total, stop, mode):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2])

@@ -86,3 +86,21 @@ CASES = [
 @pytest.mark.parametrize("size, options, at, place", CASES, ids=lambda value: "+".join(value) if isinstance(value, tuple) else str(value))
 def test_a_killed_run_ends_with_the_bits_of_a_quiet_one(tmp_path, size, options, at, place):
     assert killed(tmp_path, size, options, at, place, rank=size - 1) == quiet(size, *options)
+
+
+def sharded(folder, size, mode, **environment):
+    """The digest of all that is saved, put together, of a run that ends at step 4, or of what it went on from there."""
+    codes, outputs = start("sharded_program.py", folder, size, "4", mode, CAIRN_FAKE_WAIT="1", **environment)
+    assert codes == [0] * size, outputs
+    found = {re.search(r"^digest (\S+) from (\w+) tied True count 4$", output, re.M).groups() for output in outputs}
+    assert len(found) == 1, found
+    return found.pop()
+
+
+@pytest.mark.parametrize("size, mode, others", [(2, "fsdp", ((3, "fsdp"), (1, "plain"))), (4, "both", ((2, "tensor"), (2, "fsdp")))])
+def test_sharded_states_are_put_together_on_other_processes(tmp_path, size, mode, others):
+    """Rows are uneven: 13 on 2, 3 and 4 processes."""
+    digest, begun = sharded(tmp_path, size, mode)
+    assert begun == "0"
+    for then, mode_then in others:
+        assert sharded(tmp_path, then, mode_then) == (digest, "None")  # no step was left

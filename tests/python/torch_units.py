@@ -5,10 +5,9 @@ import sys
 import tempfile
 import traceback
 import warnings
-from array import array
 
 os.environ["CAIRN_FAKE"] = tempfile.mkdtemp()
-import fake_cairn  # noqa: E402
+import fake_cairn  # noqa: E402,F401
 import torch  # noqa: E402
 import torch.nn as nn  # noqa: E402
 
@@ -329,8 +328,32 @@ def hostile_blobs_are_refused():
         refused("", lambda data=data: cairn.session.errors and __import__("cairn.plain").plain.decode(data, gather.decode_hook), cairn.Corrupt)
 
 
-def arrays_of_addresses_and_lists_are_alike():
-    assert list(array("Q", [1, 2])) == [1, 2] and fake_cairn.permute(1, 0, 3, 0, 3)
+def the_programs_of_the_help_run():
+    """What help(cairn) and help(cairn.torch) show, with and without Cairn."""
+    import textwrap
+    for text in (cairn.__doc__, cairn.torch.__doc__):
+        block = next(part for part in text.split("\n\n") if part.startswith("    ") and "cairn.torch.State(" in text and "optimizer.step()" in part
+                     or part.startswith("    import cairn") or part.startswith("    with cairn.Session"))
+        lines = text[text.index(block):].split("\n")
+        program = "\n".join(line for at, line in enumerate(lines) if all(not each or each.startswith("    ") for each in lines[:at + 1]))
+        program = textwrap.dedent(program).replace("total=1000", "total=7")
+        assert "optimizer.step()" in program and "steps(session" in program
+        digests = []
+        for where in ("fake", None):
+            folder()
+            os.environ.pop("CAIRN_SOCKET", None)
+            if where:
+                os.environ["CAIRN_SOCKET"] = where
+            torch.manual_seed(1)
+            model = nn.Linear(2, 3)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            dataset = torch.utils.data.TensorDataset(torch.rand(200, 2), torch.arange(200) % 3)
+            exec(program, {"cairn": cairn, "torch": torch, "model": model, "optimizer": optimizer, "dataset": dataset,  # the help's own words
+                           "DataLoader": torch.utils.data.DataLoader, "criterion": nn.CrossEntropyLoss(),
+                           "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 3)})
+            digests.append(model.weight.tolist())
+        os.environ["CAIRN_SOCKET"] = "fake"
+        assert digests[0] == digests[1]
 
 
 if __name__ == "__main__":

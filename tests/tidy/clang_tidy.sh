@@ -3,8 +3,8 @@
 # them, which one is by the commit, or all where CAIRN_TEST_FULL is set.
 set -eu
 cd "$1"
-headers="^$(pwd -P)/(common|jobspec|webhook|kernels|checkpoint|identity|rpc|comm|session|trainer|agent|server|client|observer|tests)/"
-files=$(find common jobspec webhook kernels checkpoint identity rpc comm session trainer agent server client observer -name '*.c' | sort)
+headers="^$(pwd -P)/(common|jobspec|webhook|kernels|checkpoint|identity|rpc|comm|session|library|trainer|agent|server|client|observer|tests)/"
+files=$(find common jobspec webhook kernels checkpoint identity rpc comm session library trainer agent server client observer -name '*.c' | sort)
 commit=$(git rev-parse HEAD 2>/dev/null || echo 0)
 turn=$(printf '%d' "0x$(echo "$commit" | cut -c1-7)")
 compiled=

@@ -512,7 +512,7 @@ static enum command_end watch(struct command_worker *c, struct command_failure *
         if (c->relay != NULL &&
             relayed_has_failed(&c->news, ended, c->place.rank, now_ms(), out_failure))
             return COMMAND_FAILED;
-        if (ended)
+        if (ended || (c->relay != NULL && c->news.ends))
             return COMMAND_DONE;
         const uint32_t hung = find_hung(c, now_ms());
         if (hung < c->count) {

@@ -49,6 +49,14 @@ static enum status note_program(const struct rank *r)
     return ST_OK;
 }
 
+/* Waits for a seat, as a worker of a model does: what there is to do begins with it. */
+static enum status wait_for_seat(struct rank *r, int *out_code)
+{
+    const struct session_ready ready = { .pins = "{}" };
+    *out_code = RANK_OVER; /* from here on as one that parks */
+    return session_set_warm(r->session, &ready);
+}
+
 /* Tells the coordinator how the program failed. */
 static void report(void *arg, const struct command_failure *failure)
 {
@@ -92,6 +100,8 @@ enum status rank_run_command(struct rank *r, int *out_code)
                                              .failed = report,
                                              .failed_arg = r };
     uint64_t step = 0;
+    if (r->assignment.spare)
+        return wait_for_seat(r, out_code);
     fault_point("trainer.forming");
     enum status st = note_program(r);
     if (st == ST_OK)

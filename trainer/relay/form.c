@@ -14,33 +14,12 @@
 #include "session/memory/headroom.h"
 #include "trainer/relay/internal.h"
 
-#define SLICE_MS INT64_C(200) /* one wait, before another look whether all is over */
-
 /* What a rank brings to the round "layout". */
 struct part {
     uint64_t area, step, total_steps, steps_per_epoch;
     struct ckpt_hash hash;
 };
 _Static_assert(sizeof(struct part) <= RENDEZVOUS_COMMON_MAX, "a part fits into a round");
-
-/* Joins a round and waits for all ranks, however long they take. out: [size]. */
-static enum status meet(struct relay *r, const char *name, const void *common, size_t size,
-                        struct rendezvous_got *out)
-{
-    const struct rendezvous *rendezvous = session_rendezvous(r->options.session);
-    const struct rendezvous_part mine = { .common = common, .common_size = size };
-    const uint32_t ranks = r->options.assignment->size;
-    enum status st = ST_TIMED_OUT;
-    while (st == ST_TIMED_OUT && !relay_is_closing(r))
-        st = rendezvous->join(rendezvous->self, name, &mine, (int)ranks, SLICE_MS, out);
-    if (st == ST_TIMED_OUT)
-        return ST_STALE;
-    for (uint32_t i = 0; st == ST_OK && i < ranks; i++) {
-        if (out[i].common_size != size)
-            st = ST_INVALID;
-    }
-    return st;
-}
 
 /* Says what differs between two ranks; NULL: nothing. */
 static const char *find_difference(const struct part *a, const struct part *b)
@@ -67,7 +46,7 @@ static enum status meet_layout(struct relay *r)
     auto_free uint64_t *areas = calloc(a->size, sizeof(*areas));
     if (got == NULL || areas == NULL)
         return ST_NO_MEMORY;
-    enum status st = meet(r, "layout", &mine, sizeof(mine), got);
+    enum status st = relay_meet(r, "layout", &mine, sizeof(mine), got);
     if (st != ST_OK)
         return st;
     struct part first;
@@ -173,7 +152,7 @@ static enum status agree_copies(struct relay *r, enum session_lack lack,
     if (got == NULL)
         return ST_NO_MEMORY;
     uint8_t fits = has_room(r, ready, why);
-    enum status st = meet(r, "copies", &fits, sizeof(fits), got);
+    enum status st = relay_meet(r, "copies", &fits, sizeof(fits), got);
     for (uint32_t i = 0; st == ST_OK && i < size; i++)
         fits = fits && got[i].common[0] != 0;
     if (st == ST_OK && fits)
@@ -247,7 +226,7 @@ static enum status let_older_go(struct relay *r)
         return ST_NO_MEMORY;
     enum status st = await_copy(r, r->began.step, &mine);
     if (st == ST_OK)
-        st = meet(r, "copied", &mine, sizeof(mine), got);
+        st = relay_meet(r, "copied", &mine, sizeof(mine), got);
     for (uint32_t i = 0; st == ST_OK && i < size; i++) {
         uint64_t step = 0;
         memcpy(&step, got[i].common, sizeof(step));
@@ -256,7 +235,7 @@ static enum status let_older_go(struct relay *r)
     if (st == ST_OK && mine < newest)
         st = await_copy(r, newest - 1, &mine);
     if (st == ST_OK)
-        st = meet(r, "all-copied", &mine, sizeof(mine), got);
+        st = relay_meet(r, "all-copied", &mine, sizeof(mine), got);
     if (st == ST_OK)
         session_peers_complete(r->options.session);
     return st;
@@ -280,6 +259,8 @@ void *relay_form(void *relay)
                  (unsigned long long)r->began.step, (unsigned long long)r->began.total_steps,
                  (double)saved_state_bytes(&r->saved) / 1e6);
         st = let_older_go(r);
+        if (st == ST_OK)
+            relay_watch_exits(r);
     } else if (st != ST_STALE && st != ST_CONFIG && st != ST_FULL) {
         relay_fail(r, "the programs of all ranks couldn't agree: %s", status_string(st));
     }

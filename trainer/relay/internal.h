@@ -60,6 +60,8 @@ struct relay {
     bool closing;
     bool greeted, described, ready, formed;
     bool done, failed;
+    bool falls_back;      /* an older copy may be saved: nothing new is due */
+    uint64_t fallen_back; /* the step of one that is committed; 0: none */
     struct reason why, words;
     int64_t words_ms;
     enum relay_filling filling;
@@ -100,6 +102,12 @@ int64_t relay_now_ms(void);
 /* Notes that the program can't go on; the first reason counts. */
 void relay_fail(struct relay *relay, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool relay_is_closing(struct relay *relay);
+/* Waits so long, or until the relay closes. */
+void relay_pause(struct relay *relay, int64_t ms);
+/* Joins a round of the generation and waits for all ranks, however long they take. out: [ranks].
+ * ST_STALE: it is over, or the relay closes */
+MUST_CHECK enum status relay_meet(struct relay *relay, const char *name, const void *common,
+                                  size_t size, struct rendezvous_got *out);
 
 /* ---- socket.c ---- */
 
@@ -120,6 +128,11 @@ void relay_tell_row(struct relay *relay);
 /* ---- form.c ---- */
 
 void *relay_form(void *relay);
+
+/* ---- fallback.c ---- */
+
+/* Looks, until the generation has ended, whether an exit that was announced comes too late. */
+void relay_watch_exits(struct relay *relay);
 
 /* ---- source.c ---- */
 

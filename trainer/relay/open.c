@@ -122,15 +122,17 @@ void relay_look(struct relay *relay, struct relay_news *out)
     (void)pthread_mutex_lock(&r->mutex);
     out->ready = r->formed;
     out->done = r->done;
+    out->ends = r->fallen_back > 0;
     out->failed = r->failed;
     out->why = r->why;
     out->words = r->words;
     out->words_ms = r->words_ms;
+    const uint64_t saved = r->fallen_back;
     const uint64_t total = r->formed ? r->began.total_steps : 0;
     const bool waits = r->has_row && relay_now_ms() - r->row_ms >= ROW_MS;
     (void)pthread_mutex_unlock(&r->mutex);
     const uint64_t reached = atomic_load(&r->page->step);
-    out->step = reached < total ? reached : total;
+    out->step = out->ends ? saved : reached < total ? reached : total;
     out->counter += reached + atomic_load(&r->page->beats);
     if (waits)
         relay_tell_row(r);

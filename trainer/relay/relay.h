@@ -7,6 +7,7 @@
  *     socket.c     a name that only this program knows; connections, requests, answers
  *     requests.c   what each request does
  *     form.c       from READY on: the ranks agree, the session is ready, older copies go
+ *     fallback.c   what is saved of a program that doesn't come to its last step in time
  *     source.c     what the program goes on from, and whether it is sound
  *     saved.c      its state as the checkpoint format sees it
  *
@@ -61,6 +62,8 @@ struct relay_news {
     uint64_t counter; /* rises with whatever the program shows */
     bool ready;       /* it trains */
     bool done;        /* it may end with code 0 */
+    bool ends;        /* it is to be ended: a copy of `step` was saved in the place of a step to
+                       * which it didn't come */
     bool failed;      /* it said what can't be, or can't go on: why */
     struct reason why;
     struct reason words; /* what it said of a failure to come; "": nothing */

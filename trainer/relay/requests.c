@@ -1,6 +1,5 @@
 /* What each request does. Answers are as library/wire/wire.h has them. */
 #include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,10 +118,11 @@ static bool on_ready(struct relay *r, const struct wire_ready *ready, struct rel
 
 /* ---- saves ---- */
 
+/* True if all ranks are there, and none of them saves an older copy. */
 static bool is_formed(struct relay *r)
 {
     (void)pthread_mutex_lock(&r->mutex);
-    const bool formed = r->formed;
+    const bool formed = r->formed && !r->falls_back && r->fallen_back == 0;
     (void)pthread_mutex_unlock(&r->mutex);
     return formed;
 }
@@ -150,7 +150,7 @@ static bool on_due(struct relay *r, uint64_t step, struct relay_answer *out)
     if (session_is_over(r->options.session))
         return refuse(out, ST_STALE, "this start of the program is over");
     if (!is_formed(r))
-        return true; /* other ranks aren't there yet */
+        return true;
     if (step > r->began.total_steps)
         return refuse(out, ST_INVALID, "the step is beyond the last one");
     const bool begins = step <= r->began.step && step < r->began.total_steps;
@@ -193,8 +193,10 @@ static bool is_filling(struct relay *r)
 static bool on_begin(struct relay *r, uint64_t step, struct relay_answer *out)
 {
     struct session *session = r->options.session;
-    if (!is_formed(r) || is_filling(r))
+    if (!r->ready || is_filling(r))
         return refuse(out, ST_INVALID, "no save can begin now");
+    if (!is_formed(r))
+        return refuse(out, ST_AGAIN, "an older copy is being saved");
     const bool last = step == r->began.total_steps || (r->exit_step != 0 && step == r->exit_step);
     const bool due = step == r->due_step && r->due != CAIRN_DUE_NOTHING;
     if (!last && !due)
@@ -259,7 +261,7 @@ static enum status settle(struct relay *r, uint64_t *out_committed)
         } else if (session_is_over(r->options.session)) {
             st = ST_STALE;
         } else {
-            (void)poll(NULL, 0, (int)SETTLE_MS);
+            relay_pause(r, SETTLE_MS);
         }
     }
     return st;

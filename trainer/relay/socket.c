@@ -174,7 +174,8 @@ static bool serve_ready(struct relay *r, struct relay_peer *peer)
         greets = peer->head.kind == WIRE_HELLO;
         goes_on = relay_serve(r, peer, &answer);
     }
-    const bool answered = send_answer(peer, &answer) == ST_OK;
+    const bool breaks = !goes_on && answer.status == ST_OK; /* the protocol: there is no answer */
+    const bool answered = !breaks && send_answer(peer, &answer) == ST_OK;
     peer->greeted = peer->greeted || (greets && goes_on && answer.status == ST_OK);
     free(peer->body);
     peer->body = NULL;

@@ -84,9 +84,8 @@ def _who(rank: Optional[int], size: Optional[int]) -> tuple[int, int]:
 
 
 def _permute(seed: int, epoch: int, n: int, first: int, count: int) -> list[int]:
-    from .. import _cairn
-    found: list[int] = _cairn.permute(seed & 0xffffffffffffffff, epoch, n, first, count)
-    return found
+    from cairn import _cairn
+    return _cairn.permute(seed & 0xffffffffffffffff, epoch, n, first, count)
 
 
 def key(seed: int, epoch: int, sample: int) -> int:

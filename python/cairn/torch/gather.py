@@ -4,13 +4,16 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import sys
-from typing import Any, Iterable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Optional, TypeGuard
 
 import torch
 
 from .. import errors, plain
 from ..session import COPY_NOW, PRIVATE, REPLICATED, SHARDED
 from ..stored import DTYPES
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 BY_DTYPE = {getattr(torch, name): number for name, number in DTYPES.items() if hasattr(torch, name)}
 BY_NAME = {name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
@@ -28,6 +31,7 @@ class Piece(NamedTuple):
     start: Optional[tuple[int, ...]]
     extent: Optional[tuple[int, ...]]
     flags: int
+    row_major: bool  # the library can copy from its memory
 
     def row(self) -> tuple[Any, ...]:
         """What `Session.layout` wants to know; it has to stay the same."""
@@ -41,7 +45,7 @@ def short(name: str) -> str:
     return name.encode()[:90].decode(errors="ignore") + "~" + hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+def unwrapped(module: Any) -> Any:
     """The module within DistributedDataParallel, DataParallel and torch.compile's wrapper."""
     while isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)) or hasattr(module, "_orig_mod"):
         module = module._orig_mod if hasattr(module, "_orig_mod") else module.module
@@ -58,7 +62,7 @@ def plain_key(key: str) -> str:
     return key
 
 
-def is_dtensor(value: Any) -> bool:
+def is_dtensor(value: Any) -> TypeGuard["DTensor"]:
     tensor = sys.modules.get("torch.distributed.tensor")
     return tensor is not None and isinstance(value, tensor.DTensor)
 
@@ -89,11 +93,24 @@ def identity(value: torch.Tensor) -> tuple[Any, ...]:
     return (local.device, local.data_ptr(), tuple(local.shape), local.stride(), local.dtype) if local.numel() else (id(value),)
 
 
+class Known(NamedTuple):
+    """A tensor that the walk before found: while it is the same there is nothing to look at."""
+
+    value: torch.Tensor
+    address: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    asked: tuple[int, int]  # kind and flags
+    same: tuple[Any, ...]
+    piece: Piece
+
+
 class Gathered:
     """What one walk over the state finds: `pieces` in order, `aliases` of tied ones, and trees of the rest."""
 
-    def __init__(self, private: Iterable[str] = ()) -> None:
-        """private: patterns of names of tensors that differ by rank."""
+    def __init__(self, private: Iterable[str] = (), known: Optional[dict[str, Known]] = None) -> None:
+        """private: patterns of names of tensors that differ by rank. known: of the walk before, and for the next one."""
+        self._known = {} if known is None else known
         self.pieces: list[Piece] = []
         self.aliases: dict[str, str] = {}
         self._private = tuple(private)
@@ -102,16 +119,29 @@ class Gathered:
 
     def add(self, name: str, value: torch.Tensor, kind: int, flags: int = 0) -> str:
         """Adds a tensor; returns the name under which it is saved."""
-        name = short(name)
+        before = self._known.get(name)
+        if before is not None and before.value is value and before.asked == (kind, flags) and before.shape == value.shape \
+                and before.stride == value.stride() and before.address == value.data_ptr() and before.same not in self._seen:
+            self._seen[before.same] = before.piece.name
+            self.pieces.append(before.piece)
+            return before.piece.name
+        asked, full, name = (kind, flags), name, short(name)
         check(name, value)
         same = identity(value)
-        known = self._seen.get(same)
-        if known is not None:
-            if known != name:
-                self.aliases[name] = known
-            return known
+        other = self._seen.get(same)
+        if other is not None:
+            if other != name:
+                self.aliases[name] = other
+            return other
         self._seen[same] = name
         self._keep.append(value)
+        piece = self._piece(name, value, kind, flags)
+        self.pieces.append(piece)
+        if piece.kind != SHARDED and not is_dtensor(value):
+            self._known[full] = Known(value, value.data_ptr(), value.shape, value.stride(), asked, same, piece)
+        return name
+
+    def _piece(self, name: str, value: torch.Tensor, kind: int, flags: int) -> Piece:
         start = extent = None
         local = value.detach()
         if is_dtensor(value):
@@ -125,8 +155,7 @@ class Gathered:
             kind = PRIVATE
         if kind == PRIVATE:
             flags |= COPY_NOW
-        self.pieces.append(Piece(name, local, kind, tuple(value.shape), start, extent, flags))
-        return name
+        return Piece(name, local, kind, tuple(value.shape), start, extent, flags, is_row_major(local))
 
     def tree(self, value: Any, place: str, kind: int, flags: int = 0) -> Any:
         """The value with each tensor in it added, and a Reference in its place."""
@@ -189,14 +218,13 @@ def decode_hook(value: dict[str, Any]) -> Any:
 def model_tensors(module: torch.nn.Module, prefix: str, into: Gathered) -> dict[str, Any]:
     """Adds parameters (the same on all ranks, or sharded) and buffers (each rank's). Returns what isn't a tensor."""
     module = unwrapped(module)
-    parameters = {plain_key(name) for name, _ in module.named_parameters(remove_duplicate=False)}
     rest = {}
     for key, value in module.state_dict(keep_vars=True).items():
         name = plain_key(key)
         if not isinstance(value, torch.Tensor):
             rest[key] = into.tree(value, f"{prefix}.{name}", PRIVATE)
         else:
-            into.add(f"{prefix}.{name}", value, REPLICATED if name in parameters else PRIVATE)
+            into.add(f"{prefix}.{name}", value, REPLICATED if isinstance(value, torch.nn.Parameter) else PRIVATE)
     return rest
 
 
@@ -225,7 +253,7 @@ def optimizer_tensors(optimizer: Any, prefix: str, names: list[str], into: Gathe
     if set(found) != {"state", "param_groups"}:
         return {"other": into.tree(found, prefix, PRIVATE)}
     parameters = parameters_of(optimizer)
-    state = {}
+    state: dict[str, dict[str, Any]] = {}
     for number, values in found["state"].items():
         sharded = isinstance(number, int) and is_dtensor(parameters[number])
         name = names[number] if isinstance(number, int) else str(number)

@@ -18,7 +18,7 @@ def capture() -> dict[str, Any]:
         name, keys, position, has_gauss, cached = numpy.random.get_state()
         found["numpy"] = (name, keys.tobytes(), int(position), int(has_gauss), float(cached))
     found["torch"] = torch.get_rng_state().numpy().tobytes() if numpy is not None else bytes(torch.get_rng_state().tolist())
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         found["cuda"] = [bytes(torch.cuda.get_rng_state(at).tolist()) for at in range(torch.cuda.device_count())]
     return found
 

@@ -13,7 +13,7 @@ from typing import Any, Optional
 import torch
 
 from .. import errors
-from .gather import Piece, is_row_major
+from .gather import Piece
 
 
 class Staging:
@@ -45,7 +45,7 @@ class Staging:
             self._stream.synchronize()
 
     def _row_major(self, piece: Piece) -> torch.Tensor:
-        return piece.local if is_row_major(piece.local) else self._host(piece, False).copy_(piece.local)
+        return piece.local if piece.row_major else self._host(piece, False).copy_(piece.local)
 
     def _host(self, piece: Piece, pinned: bool) -> torch.Tensor:
         kept = self._kept.get(piece.name)
@@ -56,7 +56,7 @@ class Staging:
 
     def _stage_all(self, pieces: list[Piece], device: torch.device) -> "array[int]":
         if self._stream is None:
-            self._stream = torch.cuda.Stream(device)
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         # What changes in the next forward is copied on the GPU first, in the order of the program.
         sources = [piece.local.clone() if piece.flags and piece.local.device.type == "cuda" else piece.local for piece in pieces]
         self._stream.wait_stream(torch.cuda.current_stream(device))

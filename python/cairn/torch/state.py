@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 import warnings
 from typing import Any, Iterable, Mapping, Optional
 
@@ -12,7 +13,7 @@ from .. import errors, plain
 from ..session import COPY_NOW, NOTHING, PRIVATE, SAVE, Session
 from ..stored import Stored
 from . import randoms
-from .gather import Gathered, Piece, Reference, encode_hook, model_tensors, optimizer_tensors, parameter_names, unwrapped
+from .gather import Gathered, Known, Piece, Reference, encode_hook, model_tensors, optimizer_tensors, parameter_names, parameters_of, unwrapped
 from .restoring import BLOB, Reader, extra_tree, private_names, restore_extra, restore_model, restore_optimizer
 from .staging import Staging
 
@@ -70,6 +71,8 @@ class State:
         self._gradients = gradients
         self._room = room
         self._rows: Optional[list[Any]] = None  # of the layout
+        self._known: dict[str, Known] = {}
+        self._names: dict[str, tuple[list[int], list[str]]] = {}
         self._staging = Staging()
         self._session: Optional[Session] = None
         self._total = self._per_epoch = 0
@@ -84,18 +87,25 @@ class State:
 
     def gather(self) -> tuple[list[Piece], dict[str, Any]]:
         """All tensors, and the rest as a tree of plain values."""
-        into = Gathered(self._private)
+        into = Gathered(self._private, self._known)
         tree: dict[str, Any] = {"version": 1}
         tree["model"] = {name: model_tensors(item, name, into) for name, item in self.models}
         tree["optimizer"] = {}
         for name, item in self.optimizers:
-            tree["optimizer"][name] = optimizer_tensors(item, name, parameter_names(self.models, item), into)
+            tree["optimizer"][name] = optimizer_tensors(item, name, self._names_of(name, item), into)
         tree["other"] = {name: into.tree(item.state_dict(), name, PRIVATE) for name, item in self.others}
         tree["extra"] = {name: extra_tree(item, name, into) for name, item in self.extra}
         if self._gradients:
             tree["gradients"] = self._add_gradients(into)
         tree["aliases"] = into.aliases
         return into.pieces, tree
+
+    def _names_of(self, name: str, optimizer: Any) -> list[str]:
+        """A name for each parameter; looked for again only where the optimizer has others."""
+        ids = [id(parameter) for parameter in parameters_of(optimizer)]
+        if name not in self._names or self._names[name][0] != ids:
+            self._names[name] = (ids, parameter_names(self.models, optimizer))
+        return self._names[name][1]
 
     def _add_gradients(self, into: Gathered) -> dict[str, Any]:
         found = {}
@@ -136,7 +146,7 @@ class State:
         for name, module in self.models:
             restore_model(module, name, reader.rest["model"].get(name, {}), reader)
         for name, item in self.optimizers:
-            restore_optimizer(item, parameter_names(self.models, item), self._part(reader, "optimizer", name), reader)
+            restore_optimizer(item, self._names_of(name, item), self._part(reader, "optimizer", name), reader)
         for name, item in self.others:
             saved = reader.resolve(self._part(reader, "other", name))
             if saved:
@@ -288,6 +298,7 @@ class State:
                 session.exit_due = False
                 return False
             except errors.Again:  # a full store: it is saved once more
+                time.sleep(0.05)
                 if session.step(finished) >= SAVE:
                     self.save(session, finished)
                     self.copied()

@@ -127,6 +127,14 @@ static void on_exited(struct fsm_ctx *t, const struct fsm_rank *spare)
     spare_gone(t, t->ev->rank, t->ev->exited.message);
 }
 
+/* Returns whether the spare's data make another number of steps. That of a program starts it with
+ * its seat, and doesn't know. */
+static bool steps_differ(const struct fsm *m, const struct fsm_ready *ready)
+{
+    return m->total_steps > 0 && !m->config.program &&
+           (ready->total_steps != m->total_steps || ready->steps_per_epoch != m->steps_per_epoch);
+}
+
 /* Gives up a spare that the job could not go on with: another node may have a better one. */
 static void on_ready(struct fsm_ctx *t, struct fsm_rank *spare)
 {
@@ -140,8 +148,7 @@ static void on_ready(struct fsm_ctx *t, struct fsm_rank *spare)
     } else if (ready->data_differ != NULL) {
         (void)exclusion_add(&m->exclusions, spare->node, EXCLUSION_DATA, 0, t->wall);
         give_up_spare(t, t->ev->rank, ready->data_differ);
-    } else if (m->total_steps > 0 && (ready->total_steps != m->total_steps ||
-                                      ready->steps_per_epoch != m->steps_per_epoch)) {
+    } else if (steps_differ(m, ready)) {
         (void)exclusion_add(&m->exclusions, spare->node, EXCLUSION_DATA, 0, t->wall);
         give_up_spare(t, t->ev->rank, "its data make another number of steps");
     }

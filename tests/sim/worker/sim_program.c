@@ -62,8 +62,8 @@ void sim_program_print(const struct sim_job *job, uint32_t index, const char *fe
 
 bool sim_program_fails(struct sim *sim, struct sim_trainer *t)
 {
-    if (!sim->jobs[t->view.start.job].program || !sim->chaos || !sim_chance(sim, 1) ||
-        !sim_chance(sim, 500))
+    if (!sim->jobs[t->view.start.job].program || !sim->chaos || sim->options.calm ||
+        !sim_chance(sim, 1) || !sim_chance(sim, 500))
         return false;
     if (sim_chance(sim, 200)) {
         session_fsm_finished(&t->fsm, t->view.step);

@@ -43,9 +43,11 @@ static void build(struct sim *sim, struct sim_trainer *t)
     } else {
         sim_trainer_pins(sim, t, pins);
     }
-    const struct session_ready ready = {
+    struct session_ready ready = {
         .total_steps = job->total, .steps_per_epoch = 10, .save_every = job->every, .pins = pins
     };
+    if (job->program) /* it isn't started yet, so nobody knows */
+        ready = (struct session_ready){ .pins = pins };
     CHECK(session_fsm_ready(&t->fsm, &ready) == ST_OK);
     session_fsm_parked(&t->fsm, &(struct session_parked){ .step = 0 });
     t->stage = PARKED;

@@ -373,6 +373,21 @@ static void keys_know_for_which_jobs_they_are(void **state)
     assert_false(schema_is_for(schema_find("audit.every", &at), SCHEMA_SAVED));
 }
 
+static void epochs_need_a_program_that_has_some(void **state)
+{
+    (void)state;
+    const struct jobspec_duration epochs = { JOBSPEC_EPOCHS, 2 }, none = { JOBSPEC_EPOCHS, 0 };
+    const struct jobspec_duration steps = { JOBSPEC_STEPS, 7 };
+    uint64_t out = 0;
+    assert_int_equal(jobspec_duration_steps(&epochs, 10, &out), ST_OK);
+    assert_int_equal(out, 20);
+    assert_int_equal(jobspec_duration_steps(&epochs, 0, &out), ST_CONFIG);
+    assert_int_equal(jobspec_duration_steps(&none, 0, &out), ST_OK);
+    assert_int_equal(out, 0);
+    assert_int_equal(jobspec_duration_steps(&steps, 0, &out), ST_OK);
+    assert_int_equal(out, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +404,7 @@ int main(void)
         cmocka_unit_test(any_number_of_workers_from_one_on_has_a_layout),
         cmocka_unit_test(command_is_shown_as_one_line),
         cmocka_unit_test(keys_know_for_which_jobs_they_are),
+        cmocka_unit_test(epochs_need_a_program_that_has_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -216,6 +216,8 @@ static void on_begin(struct fake_worker *w, const void *body, struct answer *ans
         char path[256];
         (void)snprintf(path, sizeof(path), "%s/g3-r%u-%u.copy", w->folder, w->rank, w->file);
         check_ok(copy_file_open(path, ckpt_share_bytes(&state, &share), file));
+        if (w->dirty)
+            memset(file->memory, 0xab, file->size);
     }
     check_ok(copy_file_begin(file, &state, w->rank, w->size));
     spoil(w, file);

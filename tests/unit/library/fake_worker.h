@@ -58,6 +58,7 @@ struct fake_worker {
     uint32_t due;
     int settle_status; /* after the first one, which is AGAIN */
     uint64_t settled;
+    bool dirty; /* copy files are full of something else at first */
     enum fake_lie lie;
     enum wire_kind lie_at;
 

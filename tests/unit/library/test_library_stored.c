@@ -198,6 +198,51 @@ static void boxes_may_overlap(void **state)
     stored_world_end(w);
 }
 
+/* Eight ranks, each with an octant of a tensor of four dimensions; every box of it. */
+static void boxes_have_many_dimensions(void **state)
+{
+    enum { A = 4, B = 5, C = 6, D = 2 };
+    struct stored_world *w = *state;
+    stored_world_begin(w, 8);
+    for (uint32_t i = 0; i < 8; i++) {
+        struct cairn_tensor *it = stored_rank_add(stored_world_rank(w), "cube", CAIRN_U16,
+                                                  CAIRN_SHARDED, 4, (uint64_t[]){ A, B, C, D });
+        const uint64_t cut[3] = { 1, 3, 2 };
+        uint16_t *data = stored_rank_data(it);
+        for (uint32_t d = 0; d < 3; d++) {
+            it->start[d] = (i >> d & 1) != 0 ? cut[d] : 0;
+            it->extent[d] = (i >> d & 1) != 0 ? it->shape[d] - cut[d] : cut[d];
+        }
+        for (uint64_t n = 0; n < stored_tensor_bytes(it) / 2; n++) {
+            const uint64_t k = n % D, c = n / D % it->extent[2] + it->start[2];
+            const uint64_t b = n / D / it->extent[2] % it->extent[1] + it->start[1];
+            const uint64_t a = n / D / it->extent[2] / it->extent[1] + it->start[0];
+            data[n] = (uint16_t)(((a * B + b) * C + c) * D + k);
+        }
+    }
+    stored_world_save(w, 40);
+    struct cairn_state *stored = NULL;
+    assert_int_equal(stored_world_restore(w, WIRE_MEMORY, &stored), CAIRN_OK);
+    for (uint64_t n = 0; n < UINT64_C(1) * A * A * B * B * C * C; n++) {
+        const uint64_t start[4] = { n % A, n / A % B, n / A / B % C, 0 };
+        const uint64_t m = n / A / B / C;
+        const uint64_t extent[4] = { m % A + 1, m / A % B + 1, m / A / B % C + 1, 1 + n % D };
+        uint16_t out[A * B * C * D];
+        if (start[0] + extent[0] > A || start[1] + extent[1] > B || start[2] + extent[2] > C)
+            continue;
+        assert_int_equal(cairn_state_read(stored, "cube", 0, start, extent, out), CAIRN_OK);
+        const uint16_t *at = out;
+        for (uint64_t i = 0; i < extent[0] * extent[1] * extent[2] * extent[3]; i++) {
+            const uint64_t k = i % extent[3], c = i / extent[3] % extent[2] + start[2];
+            const uint64_t b = i / extent[3] / extent[2] % extent[1] + start[1];
+            const uint64_t a = i / extent[3] / extent[2] / extent[1] + start[0];
+            assert_int_equal(*at++, ((a * B + b) * C + c) * D + k);
+        }
+    }
+    cairn_state_close(stored);
+    stored_world_end(w);
+}
+
 /* ---- damage ---- */
 
 /* Reads everything; the first error. */
@@ -385,6 +430,7 @@ int main(void)
         TEST(is_read_from_memory),
         TEST(is_read_from_a_checkpoint),
         TEST(boxes_may_overlap),
+        TEST(boxes_have_many_dimensions),
         TEST(a_flipped_byte_in_memory_is_found),
         TEST(a_flipped_byte_in_a_checkpoint_is_found),
         TEST(ranks_that_saved_different_states_are_refused),

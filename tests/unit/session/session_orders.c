@@ -95,6 +95,22 @@ Cairn__V1__TrainerOrder *joined_order(const char *name, enum status st, uint32_t
     return ORDER(JOINED, joined, &joined);
 }
 
+Cairn__V1__TrainerOrder *joined_bytes_order(const char *name, uint32_t ranks,
+                                            uint8_t (*commons)[RENDEZVOUS_COMMON_MAX], size_t size,
+                                            void *items, size_t items_size)
+{
+    ProtobufCBinaryData list[2];
+    Cairn__V1__RendezvousResult joined = CAIRN__V1__RENDEZVOUS_RESULT__INIT;
+    CHECK(ranks <= 2);
+    for (uint32_t r = 0; r < ranks; r++)
+        list[r] = (ProtobufCBinaryData){ .len = size, .data = commons[r] };
+    joined.name = (char *)(uintptr_t)name;
+    joined.n_commons = ranks;
+    joined.commons = list;
+    joined.items = (ProtobufCBinaryData){ .len = items_size, .data = items };
+    return ORDER(JOINED, joined, &joined);
+}
+
 Cairn__V1__TrainerOrder *metric_ack_order(uint64_t through)
 {
     Cairn__V1__MetricAck ack = CAIRN__V1__METRIC_ACK__INIT;

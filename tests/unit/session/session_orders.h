@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "cairn/v1/training.pb-c.h"
+#include "common/rendezvous.h"
 #include "common/status.h"
 
 #define JOB "j-0123456789"
@@ -25,6 +26,9 @@ Cairn__V1__TrainerOrder *read_back_order(uint64_t step, const char *dir, uint32_
 /* Every rank brought `common`; items: of all ranks. */
 Cairn__V1__TrainerOrder *joined_order(const char *name, enum status st, uint32_t ranks,
                                       const char *common, const char *items);
+Cairn__V1__TrainerOrder *joined_bytes_order(const char *name, uint32_t ranks,
+                                            uint8_t (*commons)[RENDEZVOUS_COMMON_MAX], size_t size,
+                                            void *items, size_t items_size);
 Cairn__V1__TrainerOrder *metric_ack_order(uint64_t through);
 Cairn__V1__TrainerOrder *over_order(const char *reason);
 Cairn__V1__TrainerOrder *park_order(const char *reason);

@@ -19,11 +19,11 @@ static void put_order(struct coordinator *c, Cairn__V1__TrainerOrder *order)
 
 static void order_plan(struct coordinator *c, uint32_t rank)
 {
-    uint32_t share = 1;
+    uint32_t shares[] = { 1, 1 };
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
     plan.job_file = (char *)(uintptr_t) "name: x";
     plan.spare = c->plans_spare;
-    put_order(c, plan_order(&plan, c->generation, rank, &share, 1));
+    put_order(c, plan_order(&plan, c->generation, rank, shares, c->ranks));
 }
 
 void order_folder(struct coordinator *c, uint64_t step)
@@ -101,17 +101,25 @@ static void on_report(struct coordinator *c, const Cairn__V1__SaveReport *report
         order_done(c, report->step, true);
 }
 
-/* The world has one rank. */
+/* The other rank, where there is one, brings the same, or what the test makes of it. */
 static void on_join(struct coordinator *c, const Cairn__V1__RendezvousJoin *join)
 {
-    char common[16] = "", items[16] = "";
-    CHECK(join->common.len < sizeof(common));
-    CHECK(join->items.len < sizeof(items));
-    memcpy(common, join->common.data, join->common.len);
-    memcpy(items, join->items.data, join->items.len);
+    uint8_t commons[2][RENDEZVOUS_COMMON_MAX] = { "", "" }, items[2][RENDEZVOUS_ITEM_MAX] = { "" };
+    const size_t each = join->items.len / c->ranks;
+    CHECK(join->common.len <= sizeof(commons[0]));
+    CHECK(each <= sizeof(items[0]));
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        if (join->common.len > 0)
+            memcpy(commons[r], join->common.data, join->common.len);
+        if (each > 0)
+            memcpy((uint8_t *)items + r * each, join->items.data + r * each, each);
+    }
+    if (c->ranks > 1 && c->other != NULL)
+        c->other(join->name, commons[1]);
     c->meets++;
     if (!c->meets_silent && !join->answered)
-        put_order(c, joined_order(join->name, ST_OK, 1, common, items));
+        put_order(c, joined_bytes_order(join->name, c->ranks, commons, join->common.len, items,
+                                        join->items.len));
 }
 
 static void on_save_failed(struct coordinator *c, const Cairn__V1__SaveFailed *failed)
@@ -336,6 +344,7 @@ struct world *world_new(int64_t orphan_ms)
     w->link =
         (struct session_link){ c, link_open, link_send, link_recv, link_interrupt, link_close };
     c->generation = 3;
+    c->ranks = 1;
     w->options = (struct session_options){ .job = JOB,
                                            .generation = 3,
                                            .number = 0,

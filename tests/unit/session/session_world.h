@@ -51,6 +51,9 @@ struct coordinator {
     struct session_parked parked, offers; /* the last; of a hello that is not attached */
     int meets;
     bool meets_silent; /* the other ranks never come */
+    uint32_t ranks;    /* of the generation: 1, or 2; who joins is rank 0 */
+    /* Changes what rank 1 brings to a round, which is what rank 0 does; NULL: nothing. */
+    void (*other)(const char *name, uint8_t *common);
 };
 
 struct world {

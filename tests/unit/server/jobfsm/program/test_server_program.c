@@ -378,6 +378,27 @@ static void with_another_number_of_workers_it_saves_first(void **state)
     }
 }
 
+/* A newcomer starts no program before it has a seat: how many steps it has, it doesn't know. */
+static void with_more_workers_it_saves_first_too(void **state)
+{
+    struct bench *b = run(state);
+    const char *node = "node";
+    uint32_t slot = 7;
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_progress(b, i, 5, "running");
+    struct fsm_event set = { .kind = FSM_EV_SET, .set = { .workers = RANKS + 1 } };
+    assert_int_equal(bench_apply(b, set), ST_OK);
+    struct fsm_event spare = { .kind = FSM_EV_SPARE, .placed = { &node, &slot, 1, "spares" } };
+    assert_int_equal(bench_apply(b, spare), ST_OK);
+    const uint32_t at = bench_act(b, FSM_ACT_START, 0)->rank;
+    bench_hello(b, at);
+    bench_ready(b, at, 0);
+    assert_false(b->m.ranks[at].ended);
+    bench_say_parked(b, at);
+    assert_non_null(strstr(bench_told(b, "resizing"), "from 2 workers to 3, whose programs"));
+    (void)announced(b);
+}
+
 /* ---- how programs end ---- */
 
 static void a_program_that_ends_before_its_last_step_has_failed(void **state)
@@ -530,6 +551,7 @@ int main(void)
         TEST(workers_have_their_grace_to_park),
         TEST(after_as_many_failures_as_its_budget_it_has_failed),
         TEST(with_another_number_of_workers_it_saves_first),
+        TEST(with_more_workers_it_saves_first_too),
         TEST(a_program_that_ends_before_its_last_step_has_failed),
         TEST(a_program_that_ends_before_it_is_ready_too),
         TEST(it_may_leave_with_an_earlier_save_than_was_announced),

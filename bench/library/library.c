@@ -6,6 +6,8 @@
  *   step       nanoseconds of cairn_step where nothing is due; beside it a store and a load of
  *              memory that nobody else looks at, in the same order
  *   begin      milliseconds of cairn_save_begin and cairn_save_start: what the program waits for
+ *   restore    milliseconds until all of it was read from the copy in memory and compared with its
+ *              hashes, by another start of the program; beside it the same memcpy
  *   copy       milliseconds until the state may change again, hashes included; beside it a memcpy
  *              of the same bytes to memory that was touched before
  *
@@ -90,6 +92,45 @@ static void bench_saves(struct cairn *c, const void *const *data, uint64_t bytes
                  median(memcpies, saves));
 }
 
+/* Another start of the program, which finds the copy that was sealed last. */
+static void bench_restore(const struct fake_worker *before, const struct cairn_tensor *tensors,
+                          uint64_t bytes, uint32_t saves)
+{
+    static struct fake_worker worker = { .size = 1, .source = WIRE_MEMORY, .path_count = 1 };
+    struct cairn *c = NULL;
+    uint8_t *out = malloc(bytes), *other = malloc(bytes);
+    double times[SAVES_MAX], memcpies[SAVES_MAX];
+    CHECK(out != NULL && other != NULL);
+    memset(out, 1, bytes);
+    memset(other, 1, bytes);
+    worker.step = STEPS + saves + 1;
+    worker.paths_bytes = strlen(fake_path(before)) + 1;
+    memcpy(worker.paths, fake_path(before), worker.paths_bytes);
+    fake_start(&worker);
+    check(cairn_open(NULL, &c));
+    for (uint32_t i = 0; i < saves; i++) {
+        struct cairn_state *state = NULL;
+        const int64_t began = clock_mono_ns();
+        check(cairn_restore(c, &state));
+        for (uint32_t t = 0; t < TENSORS; t++) {
+            check(cairn_state_read(state, tensors[t].name, 0, NULL, NULL,
+                                   out + t * (bytes / TENSORS)));
+        }
+        const int64_t ended = clock_mono_ns();
+        memcpy(other, out, bytes);
+        memcpies[i] = (double)(clock_mono_ns() - ended) / 1e6;
+        times[i] = (double)(ended - began) / 1e6;
+        cairn_state_close(state);
+    }
+    (void)printf("restore%6.1f ms   memcpy %6.1f ms\n", median(times, saves),
+                 median(memcpies, saves));
+    cairn_close(c);
+    fake_stop(&worker);
+    fake_release(&worker);
+    free(out);
+    free(other);
+}
+
 static void usage(void)
 {
     (void)fprintf(stderr, "usage: library [--mb N] [--saves N]\n");
@@ -136,6 +177,7 @@ int main(int argc, char **argv)
     fake_await(&worker, WIRE_COPIED, (uint32_t)saves + 2);
     cairn_close(c);
     fake_stop(&worker);
+    bench_restore(&worker, tensors, bytes, (uint32_t)saves);
     for (uint32_t i = 0; i < FAKE_FILES; i++)
         (void)unlink(worker.files[i].path);
     (void)rmdir(folder);
