@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from home import BIN, Home, alive, until
+from test_full_disk import fill, own_mounts, small_store  # noqa: F401
 
 STEPS = 40
 JOB = f"""\
@@ -161,13 +162,14 @@ def test_a_program_that_ends_before_its_last_step_has_failed():
         assert "ended with code 0 before it called cairn_ready" in shown["reason"], shown
 
 
-def test_sigterm_to_the_program_saves_and_ends_all(quiet):
+@pytest.mark.parametrize("told", ("program", "worker"))
+def test_who_is_told_to_go_saves_first(told, quiet):
     with Home() as home:
         job = home.submit(JOB)
         await_step(home, job, 12)
-        pid = program_of(home, 1)
+        pid = program_of(home, 1) if told == "program" else max(home.pids("cairn-trainer"))
         os.kill(pid, signal.SIGTERM)
-        until(lambda: not alive(pid), 20, "the program has ended")
+        until(lambda: not alive(pid), 20, "it has ended")
         assert home.digest(job) == quiet[0]
         assert result(home) == quiet[1]
         steps = [step for generation in printed(home, job, 0) for step in generation]
@@ -187,3 +189,16 @@ def test_who_does_not_come_to_the_last_step_has_an_older_copy_saved(quiet):
         home.cairn("resume", job)
         assert home.digest(job) == quiet[0]
         assert result(home) == quiet[1]
+
+
+def test_a_full_store_stops_no_step_and_the_last_save_waits_for_room(quiet):
+    with small_store() as home:
+        job = home.submit(JOB, **EVERY_TEN, name="full")
+        await_step(home, job, 2)
+        fill(home.dir / "checkpoints/foreign")
+        until(lambda: all((home.dir / f"out/state.{rank}").exists() for rank in range(2)), 20, "all steps are done")
+        assert home.show(job)["state"] not in ("SUCCEEDED", "FAILED") and not home.show(job)["checkpoints"]
+        (home.dir / "checkpoints/foreign").unlink()
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]
+        assert home.show(job)["restarts"] == 0
