@@ -69,6 +69,7 @@ static void set_command(const struct jobspec *spec, struct fsm_config *config)
     config->saves_nothing = !spec->command.saves;
     config->budget = (uint32_t)spec->command.restart.budget;
     config->grace_ms = spec->command.grace_ms;
+    config->come_ms = spec->checkpoint.grace_ms + spec->command.grace_ms;
 }
 
 static struct fsm_config config_of(const struct coord *coord, const struct jobspec *spec)

@@ -188,6 +188,7 @@ struct fsm_due {
     bool moves;      /* a worker's node leaves: once it runs it saves, and goes elsewhere */
     uint32_t passes; /* announced steps in a row that a worker had passed */
     int64_t from;    /* the next save by time is counted from here */
+    int64_t exit_at; /* the newest exit was announced; 0: none was, in this generation */
 };
 
 /* Saves that the store did not take. */

@@ -111,6 +111,8 @@ struct fsm_config {
     uint32_t budget;  /* failures in a row without progress, then FAILED; 0: FSM_BUDGET and
                        * FSM_NO_PROGRESS_MAX */
     int64_t grace_ms; /* for workers that are told to leave, beyond FSM_LEAVE_MS */
+    int64_t come_ms;  /* for a program to come to the step that it is to leave after, beyond
+                       * FSM_LEAVE_MS; 0: however long that takes */
 };
 
 /* Kinds of time that was no training. */

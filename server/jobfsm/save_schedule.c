@@ -87,12 +87,20 @@ bool fsm_announced_exit(const struct fsm *m, uint64_t step)
     return false;
 }
 
+uint64_t fsm_exit_step(const struct fsm *m)
+{
+    uint64_t step = 0;
+    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++) {
+        const struct fsm_announced *one = &m->due.announced[i];
+        if (one->exit && (step == 0 || one->step < step))
+            step = one->step;
+    }
+    return step;
+}
+
 bool fsm_leaves(const struct fsm *m)
 {
-    bool found = m->due.moves;
-    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)
-        found = found || (m->due.announced[i].step > 0 && m->due.announced[i].exit);
-    return found;
+    return m->due.moves || fsm_exit_step(m) > 0;
 }
 
 bool fsm_leaves_at(const struct fsm *m, uint64_t step)
@@ -160,6 +168,7 @@ void fsm_announce_from(struct fsm_ctx *t, uint64_t from, bool exit)
         return; /* all of them are exits: one of them comes */
     m->due.announced[free_at] = (struct fsm_announced){ .step = step, .exit = exit };
     m->dirty = true;
+    m->due.exit_at = exit ? t->now : m->due.exit_at;
     struct fsm_action *act = fsm_act_on(t, FSM_ACT_SAVE_AT, step, m->generation);
     act->exit = exit;
 }
@@ -243,6 +252,7 @@ void fsm_due_resume(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     int64_t ago = t->wall - m->due.saved_wall;
+    m->due.exit_at = t->now;                        /* whoever is to leave has time anew */
     bool known = m->due.saved_wall > 0 && ago >= 0; /* the clock may have been set back */
     int64_t interval = fsm_interval_ms(m);
     m->due.from = known ? t->now - (ago < interval ? ago : interval) : t->now;

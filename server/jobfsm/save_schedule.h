@@ -9,6 +9,8 @@ void fsm_announce(struct fsm_ctx *t, bool exit);
 /* Like fsm_announce, for step `from` or a later one. */
 void fsm_announce_from(struct fsm_ctx *t, uint64_t from, bool exit);
 bool fsm_announced_exit(const struct fsm *m, uint64_t step);
+/* Returns the first announced step that workers are to leave after; 0: there is none. */
+uint64_t fsm_exit_step(const struct fsm *m);
 /* True if workers are to leave after a save that is announced, or once they train. */
 bool fsm_leaves(const struct fsm *m);
 /* True if workers end with the save of that step, or after it: they do nothing but wait for it. */

@@ -3,11 +3,13 @@ at most one finished step is done again, and what it computes is what it compute
 import os
 import re
 import signal
+import struct
 from pathlib import Path
 
 import pytest
 
 from home import BIN, Home, alive, until
+from test_full_disk import fill, own_mounts, small_store  # noqa: F401
 
 STEPS = 40
 JOB = f"""\
@@ -27,12 +29,8 @@ def result(home):
 
 
 def printed(home, job, rank):
-    """The steps that the rank's program finished, by generation."""
-    found = []
-    for generation in sorted((home.home / f"jobs/{job}").glob("g*"), key=lambda path: int(path.name[1:])):
-        text = "".join(path.read_text(encoding="utf-8") for path in generation.glob(f"r{rank}.log*"))
-        found.append([int(step) for step in re.findall(r"^step (\d+)$", text, re.M)])
-    return found
+    """The steps that the rank's program finished, one after the other."""
+    return [int(step) for step in re.findall(r"^step (\d+)$", log(home, job, rank), re.M)]
 
 
 def messages(home, job):
@@ -65,7 +63,7 @@ def quiet_result():
 
 def at_most_one_step_again(home, job):
     """Each rank printed some steps twice: no more than one that all ranks had finished."""
-    steps = [[step for generation in printed(home, job, rank) for step in generation] for rank in range(2)]
+    steps = [printed(home, job, rank) for rank in range(2)]
     jumps = [[(a, b) for a, b in zip(one, one[1:]) if b <= a] for one in steps]
     assert jumps[0] or jumps[1] or all(one == sorted(set(one)) for one in steps), steps
     for a, b in zip(*jumps):  # both began again at the same step
@@ -106,7 +104,7 @@ def test_who_only_watches_may_die_and_nothing_stops(who, quiet):
         assert home.digest(job) == quiet[0]
         assert result(home) == quiet[1]
         if who == "cairnd":
-            assert [len(generations) for generations in (printed(home, job, 0), printed(home, job, 1))] == [1, 1]
+            assert printed(home, job, 0) == printed(home, job, 1) == list(range(1, STEPS + 1))
 
 
 def test_it_pauses_with_a_save_and_resumes(quiet):
@@ -120,8 +118,7 @@ def test_it_pauses_with_a_save_and_resumes(quiet):
         home.cairn("resume", job)
         assert home.digest(job) == quiet[0]
         assert result(home) == quiet[1]
-        steps = [step for generation in printed(home, job, 0) for step in generation]
-        assert steps == list(range(1, STEPS + 1))
+        assert printed(home, job, 0) == list(range(1, STEPS + 1))
 
 
 def test_the_one_before_is_used_where_the_newest_is_damaged_and_that_is_said(quiet):
@@ -161,17 +158,17 @@ def test_a_program_that_ends_before_its_last_step_has_failed():
         assert "ended with code 0 before it called cairn_ready" in shown["reason"], shown
 
 
-def test_sigterm_to_the_program_saves_and_ends_all(quiet):
+@pytest.mark.parametrize("told", ("program", "worker"))
+def test_who_is_told_to_go_saves_first(told, quiet):
     with Home() as home:
         job = home.submit(JOB)
         await_step(home, job, 12)
-        pid = program_of(home, 1)
+        pid = program_of(home, 1) if told == "program" else max(home.pids("cairn-trainer"))
         os.kill(pid, signal.SIGTERM)
-        until(lambda: not alive(pid), 20, "the program has ended")
+        until(lambda: not alive(pid), 20, "it has ended")
         assert home.digest(job) == quiet[0]
         assert result(home) == quiet[1]
-        steps = [step for generation in printed(home, job, 0) for step in generation]
-        assert steps == list(range(1, STEPS + 1)), steps
+        assert printed(home, job, 0) == list(range(1, STEPS + 1))
 
 
 def test_who_does_not_come_to_the_last_step_has_an_older_copy_saved(quiet):
@@ -181,9 +178,41 @@ def test_who_does_not_come_to_the_last_step_has_an_older_copy_saved(quiet):
         home.kill("library_example", signal.SIGSTOP)
         home.cairn("pause", job)
         shown = home.wait_state(job, "PAUSED")
-        steps = [generation[-1] for generation in (printed(home, job, 0)[0], printed(home, job, 1)[0])]
+        steps = [printed(home, job, rank)[-1] for rank in range(2)]
         assert shown["checkpoints"][0]["status"] == "good" and shown["checkpoints"][0]["step"] >= min(steps) - 1, shown["checkpoints"]
         assert not home.pids("library_example")
         home.cairn("resume", job)
         assert home.digest(job) == quiet[0]
         assert result(home) == quiet[1]
+
+
+def test_a_full_store_stops_no_step_and_the_last_save_waits_for_room(quiet):
+    with small_store() as home:
+        job = home.submit(JOB, **EVERY_TEN, name="full")
+        await_step(home, job, 2)
+        fill(home.dir / "checkpoints/foreign")
+        until(lambda: all((home.dir / f"out/state.{rank}").exists() for rank in range(2)), 20, "all steps are done")
+        assert home.show(job)["state"] not in ("SUCCEEDED", "FAILED") and not home.show(job)["checkpoints"]
+        (home.dir / "checkpoints/foreign").unlink()
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]
+        assert home.show(job)["restarts"] == 0
+
+
+def test_a_flipped_byte_in_memory_is_found_and_the_checkpoint_is_used(quiet):
+    with Home() as home:
+        job = home.submit(JOB, **EVERY_TEN)
+        until(lambda: home.show(job)["checkpoints"], 30, "a checkpoint")
+        home.kill("cairnd", signal.SIGSTOP)
+        home.kill("library_example")
+        until(lambda: not home.pids("library_example"), 10, "the programs are gone")
+        for path in home.copies.glob(f"*/{job}/g1-r1-*.copy"):
+            data = bytearray(path.read_bytes())
+            data[struct.unpack_from("<Q", data, 64 + 216)[0] + 100] ^= 1  # where the rank's area begins
+            path.write_bytes(bytes(data))
+        home.kill("cairnd", signal.SIGCONT)
+        assert home.digest(job) == quiet[0]
+        assert result(home) == quiet[1]
+        said = "\n".join(messages(home, job))
+        assert "copy in memory of step" in said and "share 1 of 2" in said, said
+        assert printed(home, job, 0).count(1) == 1  # it didn't begin anew

@@ -471,6 +471,7 @@ void fsm_excuse(struct fsm *m, int64_t ms)
     m->balance.slow_at += ms;
     m->awaits_saves_at += m->awaits_saves_at != 0 ? ms : 0;
     m->awaits_asked_at += ms;
+    m->due.exit_at += m->due.exit_at != 0 ? ms : 0;
     for (int i = 0; i < FSM_SAVES_MAX; i++)
         m->saves[i].since += ms;
     for (uint32_t i = 0; i < m->count; i++) {

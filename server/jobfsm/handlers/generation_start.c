@@ -110,6 +110,7 @@ static void form_generation(struct fsm_ctx *t)
     for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)
         m->due.announced[i] = (struct fsm_announced){ 0 };
     m->due.stay_step = 0;
+    m->due.exit_at = 0;
     m->tried_step = 0;
     m->tried_again = 0;
     for (int i = 0; i < FSM_SAVES_MAX; i++)

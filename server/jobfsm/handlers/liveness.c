@@ -18,6 +18,8 @@
  *                                         others wait hangs (server/jobfsm/hang); else who
  *                                         stopped first
  *   ... for a while only                  paths between its nodes may be broken: they are tried
+ *   a program is to save and leave, and   the rank that doesn't come to that step hangs: the next
+ *   makes no step                         generation has what is in memory, and saves that
  *   its saver gives no sign               its save is dropped; the store hangs, for it or for all
  *   ... for four times as long            it doesn't reach a store that others do: it is ended
  *
@@ -282,6 +284,46 @@ static void watch_paths(struct fsm_ctx *t)
     fsm_act(t, FSM_ACT_SUSPECT);
 }
 
+/* Returns the first rank that has not come to the step; FSM_ALL_RANKS: all have. */
+static uint32_t find_behind(const struct fsm *m, uint64_t step)
+{
+    for (uint32_t i = 0; i < m->size; i++) {
+        const struct fsm_rank *rank = &m->ranks[i];
+        if (!rank->gone && !rank->finished && rank->step < step)
+            return i;
+    }
+    return FSM_ALL_RANKS;
+}
+
+/*
+ * Watches a program that is to save and leave: it may be long in something that is no step, or
+ * stuck. Its worker saves an earlier step where it can (exits.c). If that doesn't happen the
+ * generation ends by a hang, and the next one goes on from what is in memory and saves first. Where
+ * that one doesn't get on, either, the job goes with what is saved.
+ */
+static void watch_leaving(struct fsm_ctx *t)
+{
+    struct fsm *m = t->m;
+    const uint64_t step = fsm_exit_step(m);
+    const int64_t limit = m->config.come_ms + FSM_LEAVE_MS;
+    const int64_t since = m->stepped_at > m->due.exit_at ? m->stepped_at : m->due.exit_at;
+    const uint32_t behind = find_behind(m, step);
+    if (m->config.come_ms == 0 || !fsm_trains(m) || step == 0 || behind == FSM_ALL_RANKS ||
+        t->now - since < limit)
+        return;
+    char why[LIMIT_REASON];
+    (void)snprintf(why, sizeof(why),
+                   "its program was to come to step %llu, to save and end, and made no step for "
+                   "%lld s",
+                   (unsigned long long)step, (long long)(limit / 1000));
+    if (!m->progressed && m->intent != FSM_INTENT_NONE) {
+        fsm_emit_event(t, "late", "rank %u: %s; the job goes with what is saved", behind, why);
+        fsm_end_generation(t, fsm_intended(m->intent), false);
+        return;
+    }
+    blame_for(t, FSM_FAULT_HANG, behind, true, why);
+}
+
 /* ---- saves that collect ---- */
 
 /* Returns for how long a rank's saver may give no sign before the rank counts as stuck at the
@@ -476,6 +518,8 @@ void fsm_watch(struct fsm_ctx *t, bool looks)
     }
     if (!fsm_ends(m) && !held && !m->config.saves_nothing)
         watch_stuck(t);
+    if (!fsm_ends(m) && !held)
+        watch_leaving(t);
     if (!fsm_ends(m))
         note_ran(t);
     if (m->state == FSM_RUNNING && m->config.time_limit_ms > 0 &&
