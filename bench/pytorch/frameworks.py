@@ -4,7 +4,7 @@
     bench/pytorch/frameworks.py --python VENV/bin/python [--bin build/release/bin --package build/release/python] [--only plain ...]
 
 VENV has torch, lightning, accelerate, transformers; keras, too, for its row. Alone: one process saves every 10 steps in the way that its
-framework's documentation shows, is killed at step 25 of 60, and the same command is run again. Under Cairn: the same program with the
+framework's documentation shows, is killed at step 35 of 60, in the middle of the second epoch of three, and the same command is run again. Under Cairn: the same program with the
 callback of the package cairn, as a job. Each is compared with its own run without a kill. A step is counted as repeated if it was
 printed twice. Seconds lost: from the kill to the first step that is new, with the programs' imports. Prints one JSON line per row, and
 a table. What has no row under Cairn needs no callback: it is started again, with what it saves itself."""
@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("frameworks_program.py")
 WAYS = {"plain DDP, DCP": "plain", "Lightning": "lightning", "Transformers' Trainer": "transformers", "Accelerate": "accelerate",
         "Keras (torch)": "keras"}
+PRELOAD = {"lightning": ", lightning.pytorch", "transformers": ", transformers", "accelerate": ", accelerate"}
 CALLBACKS = ("plain", "lightning", "transformers", "accelerate")
-KILL, TOTAL, PATIENCE_S = 25, 60, 240
+KILL, PATIENCE_S = 35, 240
 STEP, DIGEST = re.compile(r"^step (\d+) at (\S+)$", re.M), re.compile(r"^digest (\S+)$", re.M)
 
 
@@ -83,7 +84,7 @@ command:
   run: [{self.options.python}, {PROGRAM}, {self.way}, cairn]
   workdir: {self.folder}
   env: {{PYTHONPATH: {self.options.package}}}
-  preload: [torch, torch._dynamo]
+  preload: [torch, torch._dynamo{PRELOAD.get(self.way, '')}]
 workers: {{count: 1}}
 checkpoint: {{every: 10 steps}}
 """, encoding="utf-8")
