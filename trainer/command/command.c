@@ -399,11 +399,11 @@ static enum status start_one(struct command_worker *c, uint32_t i, char *const *
         (void)snprintf(member->label, sizeof(member->label), "[%" PRIu32 "] ", c->place.rank + i);
     member->output =
         (struct output){ .log_fd = o->log_fd, .label = member->label, .progress = c->progress };
-    member->moved_ms = now_ms();
     const struct process_start start = { .argv = argv,
                                          .env = env,
                                          .workdir = o->job->command.workdir };
     st = start_process(c, &start, &c->processes[i], why);
+    member->moved_ms = now_ms(); /* from its start: imports of `preload` are none of its time */
     launch_free(env);
     return st;
 }

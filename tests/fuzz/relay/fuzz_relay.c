@@ -5,6 +5,7 @@
  *     byte 0    how far the program keeps to the protocol; bit 7: what follows are raw bytes
  *     records   a kind, a byte for the size, then the bytes
  */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -126,11 +127,21 @@ static bool ask(struct program *p, struct bytes *from, const struct shared *shar
            recv(p->fd, p->body, answer.size, MSG_WAITALL) == (ssize_t)answer.size;
 }
 
+/* The fuzzer's timer interrupts what waits; it may do so in another thread. */
+static void leave_timer_to_others(void)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGALRM);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2 || size > 4096)
         return 0;
     struct bytes from = { data + 1, size - 1 };
+    leave_timer_to_others();
     struct relay_world *r = relay_world_new(1);
     struct program p;
     struct relay_news news;
