@@ -285,11 +285,10 @@ static int live(struct world *w, struct cairn **c)
     if (status == CAIRN_OK) {
         const char *const names[] = { "loss" };
         const double loss = 1;
-        assert_int_equal(cairn_log(*c, 5, names, &loss, 1), CAIRN_OK);
+        status = cairn_log(*c, 5, names, &loss, 1); /* the copy may have found the worker gone */
         cairn_want(*c, 0, 0, "because");
-        status = cairn_finish(*c, 5);
     }
-    return status;
+    return status == CAIRN_OK ? cairn_finish(*c, 5) : status;
 }
 
 static void outlives_a_worker_that_dies_or_lies(void **state)
