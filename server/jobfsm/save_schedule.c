@@ -335,8 +335,10 @@ void fsm_note_failure(struct fsm_ctx *t)
 
 static const char *what_follows(const struct fsm *m)
 {
-    return m->config.saves_nothing ? "all end, and the program starts anew"
-                                   : "all save before and go on anew";
+    if (m->config.saves_nothing)
+        return "all end, and the program starts anew";
+    return fsm_trains(m) ? "all save before and go on anew"
+                         : "none trains yet, so nothing new is to be saved: all start anew";
 }
 
 /* All end, and start anew elsewhere. Workers that wait have nothing to bring along. */

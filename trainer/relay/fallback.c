@@ -1,9 +1,11 @@
 /*
  * A program that doesn't come to the step after which it was asked to end: it is in an evaluation,
  * compiles, or waits for a rank that does. Once half of checkpoint.grace has passed all ranks bring
- * the steps that they have complete copies of. The newest that all have is saved in the place of
- * the announced one, and the program is ended. Ranks that have come to that step have saved it by
- * then; it can't be committed without the others, and goes with the generation.
+ * the steps that they have complete copies of. A copy that the program fills in just then has a
+ * quarter of it to be complete; then it is given up: the program is stopped in the middle. The
+ * newest step that all have is saved in the place of the announced one, and the program is ended.
+ * Ranks that have come to that step have saved it by then; it can't be committed without the
+ * others, and goes with the generation.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +13,8 @@
 #include "common/cleanup.h"
 #include "trainer/relay/internal.h"
 
-#define LOOK_MS 200
+#define LOOK_MS   200
+#define FILLED_MS 20
 
 /* What a rank brings to the round "newest". */
 struct offer {
@@ -72,6 +75,31 @@ static enum status save_copy(struct relay *r, uint64_t step, uint64_t *out_commi
     return *out_committed >= step ? ST_OK : ST_STALE;
 }
 
+static bool is_unfilled(struct relay *r, enum relay_filling *out)
+{
+    (void)pthread_mutex_lock(&r->mutex);
+    *out = r->filling;
+    const bool closing = r->closing;
+    (void)pthread_mutex_unlock(&r->mutex);
+    return *out != RELAY_FILLS_NOTHING && !closing;
+}
+
+/* Waits until nothing is being filled in. No copy is saved meanwhile; so one that takes too long is
+ * given up. */
+static void await_filled(struct relay *r)
+{
+    const int64_t until = relay_now_ms() + r->options.job->checkpoint.grace_ms / 4;
+    enum relay_filling filling;
+    while (is_unfilled(r, &filling)) {
+        if (filling == RELAY_FILLS && relay_now_ms() >= until && relay_give_up(r)) {
+            LOG_WARN(r->options.log,
+                     "the program doesn't finish a copy that it has begun: it is given up");
+        } else {
+            relay_pause(r, FILLED_MS);
+        }
+    }
+}
+
 /* Agrees with all ranks and saves. Nothing is due meanwhile: the copies stay. */
 static void fall_back(struct relay *r, const struct session_exit *exit)
 {
@@ -81,6 +109,7 @@ static void fall_back(struct relay *r, const struct session_exit *exit)
     if (got == NULL)
         return;
     set_falls_back(r, true, 0);
+    await_filled(r);
     mine.count = session_complete_steps(r->options.session, mine.steps);
     enum status st = relay_meet(r, "newest", &mine, sizeof(mine), got);
     const uint64_t newest = st == ST_OK ? find_newest(got, size) : 0;

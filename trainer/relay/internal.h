@@ -30,6 +30,7 @@ struct relay_peer {
 /* The copy that the program fills in. */
 enum relay_filling {
     RELAY_FILLS_NOTHING,
+    RELAY_BEGINS, /* it is asked for; the session looks for a file */
     RELAY_FILLS,
     RELAY_FILLED,
     RELAY_GAVE_UP,
@@ -65,6 +66,7 @@ struct relay {
     struct reason why, words;
     int64_t words_ms;
     enum relay_filling filling;
+    bool dropped; /* the copy that was begun last was given up here */
     uint64_t stall_us;
 
     /* The relay's thread's; saved and began are the forming thread's from READY until formed. */
@@ -120,10 +122,25 @@ void *relay_run(void *relay);
 bool relay_fits(uint16_t kind, uint32_t size);
 /* Does what the request asks for. false: it breaks the protocol: relay_fail was called. */
 bool relay_serve(struct relay *relay, struct relay_peer *peer, struct relay_answer *out);
-/* The program's connection has ended: a copy that it fills in is given up. */
-void relay_give_up(struct relay *relay);
 /* Tells the session the row of metrics that waits. */
 void relay_tell_row(struct relay *relay);
+
+/* ---- filling.c ---- */
+
+/* For struct session_snapshot: waits until the copy is filled in, or given up. */
+enum status relay_fill(void *relay, uint64_t *out_stall_us);
+/* Notes that a copy is to be begun, which can't be given up until it is. */
+void relay_filling_begins(struct relay *relay);
+void relay_set_filling(struct relay *relay, enum relay_filling filling);
+bool relay_fills(struct relay *relay);
+/* Notes how the filling ended, which the session then hears of: session_snapshot_wait. false:
+ * nothing is being filled in, or another thread was first. */
+bool relay_end_filling(struct relay *relay, enum relay_filling how, uint64_t stall_us);
+/* Gives up a copy that the program fills in: its connection has ended, or it is stopped. Thread:
+ * the relay's, or the forming one while falls_back. false: as above. */
+bool relay_give_up(struct relay *relay);
+/* Whether the copy that was begun last was given up by this side. */
+bool relay_was_dropped(struct relay *relay);
 
 /* ---- form.c ---- */
 

@@ -6,6 +6,7 @@
  *     open.c       its begin and end; what the worker looks at
  *     socket.c     a name that only this program knows; connections, requests, answers
  *     requests.c   what each request does
+ *     filling.c    the copy that the program fills in, and who ends that
  *     form.c       from READY on: the ranks agree, the session is ready, older copies go
  *     fallback.c   what is saved of a program that doesn't come to its last step in time
  *     source.c     what the program goes on from, and whether it is sound

@@ -161,39 +161,10 @@ static bool on_due(struct relay *r, uint64_t step, struct relay_answer *out)
     return true;
 }
 
-static enum status fill(void *arg, uint64_t *out_stall_us)
-{
-    struct relay *r = arg;
-    (void)pthread_mutex_lock(&r->mutex);
-    while (r->filling == RELAY_FILLS && !r->closing)
-        (void)pthread_cond_wait(&r->changed, &r->mutex);
-    const bool filled = r->filling == RELAY_FILLED;
-    *out_stall_us = r->stall_us;
-    (void)pthread_mutex_unlock(&r->mutex);
-    return filled ? ST_OK : ST_CLOSED;
-}
-
-static void set_filling(struct relay *r, enum relay_filling filling, uint64_t stall_us)
-{
-    (void)pthread_mutex_lock(&r->mutex);
-    r->filling = filling;
-    r->stall_us = stall_us;
-    (void)pthread_cond_broadcast(&r->changed);
-    (void)pthread_mutex_unlock(&r->mutex);
-}
-
-static bool is_filling(struct relay *r)
-{
-    (void)pthread_mutex_lock(&r->mutex);
-    const bool fills = r->filling == RELAY_FILLS;
-    (void)pthread_mutex_unlock(&r->mutex);
-    return fills;
-}
-
 static bool on_begin(struct relay *r, uint64_t step, struct relay_answer *out)
 {
     struct session *session = r->options.session;
-    if (!r->ready || is_filling(r))
+    if (!r->ready || relay_fills(r))
         return refuse(out, ST_INVALID, "no save can begin now");
     if (!is_formed(r))
         return refuse(out, ST_AGAIN, "an older copy is being saved");
@@ -206,13 +177,13 @@ static bool on_begin(struct relay *r, uint64_t step, struct relay_answer *out)
     const struct session_snapshot snapshot = { .state = &state,
                                                .saves = last || r->due != CAIRN_DUE_COPY,
                                                .last = last,
-                                               .fill = fill,
+                                               .fill = relay_fill,
                                                .arg = r,
                                                .patience_ms = BEGIN_MS };
-    set_filling(r, RELAY_FILLS, 0);
+    relay_filling_begins(r);
     const enum status st = session_snapshot_begin(session, &snapshot);
     if (st != ST_OK)
-        set_filling(r, RELAY_FILLS_NOTHING, 0);
+        relay_set_filling(r, RELAY_FILLS_NOTHING);
     if (st == ST_EXISTS)
         return refuse(out, ST_AGAIN, "this step is saved already");
     if (st == ST_REFUSED || st == ST_TIMED_OUT)
@@ -221,6 +192,7 @@ static bool on_begin(struct relay *r, uint64_t step, struct relay_answer *out)
         return refuse(out, st, status_string(st));
     uint32_t number = 0;
     const struct copy_file *file = session_snapshot_file(session, &number);
+    relay_set_filling(r, RELAY_FILLS); /* from here on it may be given up */
     r->saving_step = step;
     r->answered_file = (struct wire_file){ .file = number, .bytes = file->size };
     out->body = &r->answered_file;
@@ -231,23 +203,18 @@ static bool on_begin(struct relay *r, uint64_t step, struct relay_answer *out)
 
 static bool on_copied(struct relay *r, const struct wire_copied *copied, struct relay_answer *out)
 {
-    if (!is_filling(r) || copied->step != r->saving_step)
-        return refuse(out, ST_INVALID, "no copy of this step was begun");
+    const bool begun = copied->step == r->saving_step;
     const bool complete = copied->status == CAIRN_OK;
-    set_filling(r, complete ? RELAY_FILLED : RELAY_GAVE_UP, copied->stall_us);
+    const enum relay_filling how = complete ? RELAY_FILLED : RELAY_GAVE_UP;
+    if (!begun || !relay_end_filling(r, how, copied->stall_us)) {
+        if (begun && relay_was_dropped(r)) /* as any save that is dropped: cairn_finish says so */
+            return true;
+        return refuse(out, ST_INVALID, "no copy of this step was begun");
+    }
     const enum status st = session_snapshot_wait(r->options.session);
-    set_filling(r, RELAY_FILLS_NOTHING, 0);
+    relay_set_filling(r, RELAY_FILLS_NOTHING);
     out->status = complete ? st : ST_OK;
     return true;
-}
-
-void relay_give_up(struct relay *relay)
-{
-    if (!is_filling(relay))
-        return;
-    set_filling(relay, RELAY_GAVE_UP, 0);
-    (void)!session_snapshot_wait(relay->options.session); /* what was given up has failed */
-    set_filling(relay, RELAY_FILLS_NOTHING, 0);
 }
 
 /* Waits a while for the save to be decided. */
@@ -270,7 +237,7 @@ static enum status settle(struct relay *r, uint64_t *out_committed)
 static bool on_settle(struct relay *r, uint64_t step, struct relay_answer *out)
 {
     uint64_t committed = 0;
-    if (!r->ready || is_filling(r))
+    if (!r->ready || relay_fills(r))
         return refuse(out, ST_INVALID, "nothing can be settled now");
     const enum status st = settle(r, &committed);
     if (st == ST_TIMED_OUT)

@@ -49,7 +49,7 @@ static void drop(struct relay *r, struct relay_peer *peer)
     (void)close(peer->fd);
     *peer = (struct relay_peer){ .fd = -1 };
     if (was_greeted)
-        relay_give_up(r);
+        (void)relay_give_up(r);
 }
 
 static bool is_of_this_account(int fd)

@@ -253,6 +253,40 @@ static void two_ranks_save_a_half_each_and_their_own(void **state)
     relay_world_free(r);
 }
 
+static bool is_to_end(const struct relay_news *news)
+{
+    return news->ends;
+}
+
+/* It has a copy of step 3, and is stopped within the save of step 5, as it is to leave after 10. */
+static void a_copy_that_is_never_finished_keeps_no_older_one_from_being_saved(void **state)
+{
+    (void)state;
+    struct relay_world *r = relay_world_new(1);
+    struct program p;
+    get_started(r, &p, 0);
+    assert_int_equal(finish_step(&p, 3), CAIRN_DUE_COPY);
+    save_step(&p, 3);
+    assert_int_equal(finish_step(&p, 5), CAIRN_DUE_SAVE);
+    assert_int_equal(program_say_step(&p, WIRE_BEGIN, 5), 0);
+    (void)pthread_mutex_lock(&r->w->c.mutex);
+    order_save_at(&r->w->c, 10, true);
+    (void)pthread_mutex_unlock(&r->w->c.mutex);
+    const struct relay_news news = await_news(r, is_to_end);
+    assert_int_equal(news.step, 3);
+    assert_true(news.done);
+    assert_false(news.failed);
+    assert_int_equal(r->w->c.reports, 1);
+    program_fill(&p); /* it goes on: what it finishes now is as a save that was dropped */
+    assert_int_equal(program_say_copied(&p, 5), 0);
+    assert_int_equal(program_say_copied(&p, 6), CAIRN_INVALID);
+    assert_int_equal(program_say_step(&p, WIRE_DUE, 10), 0);
+    assert_int_equal(((const struct wire_due *)(const void *)p.body)->due, CAIRN_DUE_NOTHING);
+    assert_int_equal(program_say_step(&p, WIRE_BEGIN, 10), CAIRN_AGAIN);
+    program_close(&p);
+    relay_world_free(r);
+}
+
 static void what_it_says_of_its_failure_is_kept(void **state)
 {
     (void)state;
@@ -326,6 +360,7 @@ int main(void)
         cmocka_unit_test(a_layout_that_cannot_be_is_explained),
         cmocka_unit_test(ranks_that_describe_different_states_fail_with_both_named),
         cmocka_unit_test(two_ranks_save_a_half_each_and_their_own),
+        cmocka_unit_test(a_copy_that_is_never_finished_keeps_no_older_one_from_being_saved),
         cmocka_unit_test(what_it_says_of_its_failure_is_kept),
         cmocka_unit_test(once_it_is_over_the_program_is_told),
         cmocka_unit_test(numbers_of_a_step_become_one_row),
