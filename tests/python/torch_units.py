@@ -139,6 +139,26 @@ def extras_come_back_in_place():
     assert draw(second) == after
 
 
+def modules_in_extra_come_back():
+    folder()
+    model = nn.Linear(2, 2)
+    state, session = cairn.torch.State(model=model, extra={"ema": torch.optim.swa_utils.AveragedModel(model)}), cairn.Session.open()
+    state.restore(session, 2)
+    state.step(session, 1)
+    state.copied()
+    average = torch.optim.swa_utils.AveragedModel(nn.Linear(2, 2))
+    assert cairn.torch.State(model=nn.Linear(2, 2), extra={"ema": average}).restore(cairn.Session.open(), 2) == 1
+    assert torch.equal(average.module.weight, model.weight)
+
+
+def an_optimizer_that_grows_is_refused_at_once():
+    folder()
+    model = nn.Linear(2, 2)
+    state = cairn.torch.State(model=model, optimizer=torch.optim.LBFGS(model.parameters()))
+    refused("optimizer is LBFGS", lambda: state.restore(cairn.Session.open(), 2), cairn.Invalid)
+    assert state.restore(cairn.Session(None), 2) == 0
+
+
 def tied_weights_are_saved_once():
     model = nn.ModuleDict({"embedding": nn.Embedding(4, 3), "head": nn.Linear(3, 4, bias=False)})
     model["head"].weight = model["embedding"].weight

@@ -55,7 +55,7 @@ class State:
     before it otherwise, unless `state.copied()` is called before.
 
     A state has a fixed set of tensors. Adam, for one, makes its own in the first update: so on a fresh start nothing is saved before each
-    optimizer has made a step. Parameters that get their first gradient later are refused then.
+    optimizer has made a step. Parameters that get their first gradient later are refused then, and LBFGS always.
 
     `steps` makes all calls that follow. Loops of other people's: restore, step and finish are enough.
     """
@@ -124,6 +124,8 @@ class State:
         no state. random_too False: `restore_random()` follows, after what draws random numbers meanwhile."""
         self._session, self._total, self._per_epoch = session, total, per_epoch
         try:
+            if not session.alone:
+                self._refuse_growing()
             found = session.restore()
             if found is None:
                 if not self.optimizers:
@@ -137,6 +139,11 @@ class State:
             self.restore_random()
         self._ready(found.step)
         return found.step
+
+    def _refuse_growing(self) -> None:
+        for name, item in self.optimizers:
+            if isinstance(item, torch.optim.LBFGS):
+                raise errors.Invalid(f"{name} is LBFGS, whose history grows: what is saved has a fixed set of tensors")
 
     def load(self, found: Stored, rank: int = 0, size: int = 1) -> None:
         """Sets everything but random states to a stored state, of `cairn.load` for example."""
