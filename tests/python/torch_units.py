@@ -318,6 +318,22 @@ def leaving_ends_the_process_or_the_loop():
         assert next(iter(cairn.torch.steps(cairn.Session.open(), cairn.torch.State(model=model), 9))) == 3
 
 
+def a_last_save_that_was_dropped_is_made_again():
+    folder()
+    session = cairn.Session.open()
+    state = cairn.torch.State(model=nn.Linear(1, 1))
+    state.restore(session, 1)
+    connection = session._connection
+    connection.step = lambda finished: cairn.NOTHING  # nothing was due when it was asked for
+
+    def finish(finished):
+        if connection.saved != finished:
+            raise cairn.Again("dropped")
+    connection.finish = finish
+    state.step(session, 1)
+    assert state.finish(session, 1) and connection.saved == 1
+
+
 def another_number_of_processes_is_warned_of():
     folder()
     model = nn.BatchNorm1d(2)

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Optional
 import torch
 
 from .. import errors, plain
-from ..session import COPY_NOW, NOTHING, PRIVATE, SAVE, Session
+from ..session import COPY_NOW, NOTHING, PRIVATE, Session
 from ..stored import Stored
 from . import randoms
 from .gather import Gathered, Known, Piece, Reference, encode_hook, model_tensors, optimizer_tensors, parameter_names, parameters_of, unwrapped
@@ -306,9 +306,8 @@ class State:
                 return False
             except errors.Again:  # a full store: it is saved once more
                 time.sleep(0.05)
-                if session.step(finished) >= SAVE:
-                    self.save(session, finished)
-                    self.copied()
+                self.save(session, finished)
+                self.copied()
 
     def _hook(self, name: str, optimizer: Any) -> bool:
         if not hasattr(optimizer, "register_step_pre_hook") or not hasattr(optimizer, "register_step_post_hook"):

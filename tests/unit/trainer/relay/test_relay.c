@@ -41,6 +41,7 @@ static enum cairn_due finish_step(struct program *p, uint64_t step)
     atomic_store(&p->page->step, step);
     while (atomic_load(&p->page->next_due) > step && clock_mono_ms(clock_system()) < end_ms)
         (void)usleep(1000);
+    assert_in_range(atomic_load(&p->page->next_due), 0, step);
     assert_int_equal(program_say_step(p, WIRE_DUE, step), 0);
     return (enum cairn_due)((const struct wire_due *)(const void *)p->body)->due;
 }
@@ -217,6 +218,22 @@ static void a_layout_that_cannot_be_is_explained(void **state)
     relay_world_free(r);
 }
 
+static void a_program_that_is_at_its_last_step_already_saves_it(void **state)
+{
+    (void)state;
+    for (uint64_t from = 19; from <= 20; from++) {
+        struct relay_world *r = relay_world_new(2);
+        struct program p;
+        program_get_ready(r, &p, from);
+        atomic_store(&p.page->step, 20); /* maybe before the ranks have met */
+        (void)await_news(r, is_ready);
+        assert_int_equal(finish_step(&p, 20), CAIRN_DUE_SAVE);
+        save_step(&p, 20);
+        program_close(&p);
+        relay_world_free(r);
+    }
+}
+
 /* The hash of the replicated tensors lies behind four numbers. */
 static void describe_otherwise(const char *name, uint8_t *common)
 {
@@ -326,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_layout_that_cannot_be_is_explained),
         cmocka_unit_test(ranks_that_describe_different_states_fail_with_both_named),
         cmocka_unit_test(two_ranks_save_a_half_each_and_their_own),
+        cmocka_unit_test(a_program_that_is_at_its_last_step_already_saves_it),
         cmocka_unit_test(what_it_says_of_its_failure_is_kept),
         cmocka_unit_test(once_it_is_over_the_program_is_told),
         cmocka_unit_test(numbers_of_a_step_become_one_row),
