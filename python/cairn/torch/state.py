@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 import time
 import warnings
 from typing import Any, Iterable, Mapping, Optional
@@ -197,6 +198,9 @@ class State:
         seed = int.from_bytes(hashlib.sha256(f"{found['step']} {found['rank']}".encode()).digest()[:4], "little")
         random.seed(seed)
         torch.manual_seed(seed)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(seed)
 
     # ---- steps ----
 
