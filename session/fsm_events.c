@@ -117,7 +117,7 @@ enum status session_fsm_ready(struct session_fsm *fsm, const struct session_read
     reason_set(&fsm->memory_reason, "%s", ready->memory_reason != NULL ? ready->memory_reason : "");
     fsm->ready.memory_reason = fsm->memory_reason.text;
     fsm->ready_known = true;
-    fsm->due_step = ready->step;
+    fsm->due_step = fsm->asked_step = ready->step;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &fsm->announced[i];
         if (one->state == SESSION_ANNOUNCED_AHEAD && one->step <= ready->step) {
@@ -342,7 +342,7 @@ enum session_due session_fsm_due(struct session_fsm *fsm, uint64_t step)
     if (session_fsm_ended(fsm))
         return SESSION_DUE_NOTHING;
     enum session_due due = session_fsm_due_by_rule(fsm, step);
-    fsm->due_step = step;
+    fsm->due_step = fsm->asked_step = step;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &fsm->announced[i];
         if (one->state != SESSION_ANNOUNCED_AHEAD || one->step > step)
@@ -386,10 +386,10 @@ uint64_t session_fsm_next_due(const struct session_fsm *fsm)
         return 0;
     if (!fsm->ready_known)
         return UINT64_MAX;
-    const uint64_t step = fsm->due_step, total = fsm->ready.total_steps;
-    if (step >= total)
-        return UINT64_MAX;
-    uint64_t next = total;
+    /* Who has reached a step may not have looked yet what is due after it: what was asked counts.
+     * The last step stays due: its save may be dropped. */
+    const uint64_t step = fsm->asked_step;
+    uint64_t next = fsm->ready.total_steps;
     next = lower_of(next, next_multiple(step, fsm->ready.save_every));
     next = lower_of(next, next_multiple(step, fsm->ready.memory_every));
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {

@@ -317,7 +317,8 @@ struct session_fsm {
     int64_t blocked_ms; /* since when the last save finds no copy file; 0: it does not wait */
     int64_t now_ms;     /* when the core last heard of the time */
     uint64_t committed_step;
-    uint64_t due_step; /* the step that session_due_at was last asked for */
+    uint64_t due_step;   /* the step that session_due_at was last asked for, or that was reached */
+    uint64_t asked_step; /* the former alone */
     struct session_announced announced[SESSION_ANNOUNCED_MAX];
     int64_t exits_ms; /* when an exit was first announced; 0: never */
     bool leaves;      /* an exit was due at due_step */

@@ -68,6 +68,8 @@ class Session:
             self.has_state = bool(has_state)
             this = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _forget(this))
+            # Before an interpreter that ends frees what is being copied.
+            weakref.finalize(self, connection.close)
 
     @classmethod
     def open(cls, *, sigterm: bool = True) -> "Session":

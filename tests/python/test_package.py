@@ -124,6 +124,26 @@ def test_an_exception_of_the_program_is_told(tmp_path):
     assert [body for kind, body in worker.log if kind == FAIL] == [b"KeyError: 'weights of layer 3'"]
 
 
+def test_a_program_that_fails_while_it_is_copied_ends_by_its_own_mistake(tmp_path):
+    program = """
+import array, ctypes, mmap
+import cairn
+def main():
+    size = 64 << 20
+    memory = mmap.mmap(-1, size)
+    s = cairn.Session.open()
+    s.layout([('w', cairn.DTYPES['uint8'], cairn.REPLICATED, (size,))], 64)
+    s.ready(0, 9)
+    s.step(1)
+    s.begin(1, array.array('Q', [ctypes.addressof(ctypes.c_char.from_buffer(memory))]))
+    s.start()
+    raise KeyError('mine')
+main()
+"""
+    with Worker(tmp_path) as worker:
+        assert "KeyError: 'mine'" in run("-c", program, worker=worker, code=1)
+
+
 def test_numbers_reach_the_worker_and_others_are_left_out(tmp_path):
     program = ONE + "s.step(1); s.log({'loss': 0.25, 'lr': 1, 'speed': 3.0}); s.log({'speed': 1}); import time; s.copied(); s.want('soon'); s.close()"
     with Worker(tmp_path) as worker:

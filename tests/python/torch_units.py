@@ -139,6 +139,26 @@ def extras_come_back_in_place():
     assert draw(second) == after
 
 
+def modules_in_extra_come_back():
+    folder()
+    model = nn.Linear(2, 2)
+    state, session = cairn.torch.State(model=model, extra={"ema": torch.optim.swa_utils.AveragedModel(model)}), cairn.Session.open()
+    state.restore(session, 2)
+    state.step(session, 1)
+    state.copied()
+    average = torch.optim.swa_utils.AveragedModel(nn.Linear(2, 2))
+    assert cairn.torch.State(model=nn.Linear(2, 2), extra={"ema": average}).restore(cairn.Session.open(), 2) == 1
+    assert torch.equal(average.module.weight, model.weight)
+
+
+def an_optimizer_that_grows_is_refused_at_once():
+    folder()
+    model = nn.Linear(2, 2)
+    state = cairn.torch.State(model=model, optimizer=torch.optim.LBFGS(model.parameters()))
+    refused("optimizer is LBFGS", lambda: state.restore(cairn.Session.open(), 2), cairn.Invalid)
+    assert state.restore(cairn.Session(None), 2) == 0
+
+
 def tied_weights_are_saved_once():
     model = nn.ModuleDict({"embedding": nn.Embedding(4, 3), "head": nn.Linear(3, 4, bias=False)})
     model["head"].weight = model["embedding"].weight
@@ -298,6 +318,22 @@ def leaving_ends_the_process_or_the_loop():
         assert next(iter(cairn.torch.steps(cairn.Session.open(), cairn.torch.State(model=model), 9))) == 3
 
 
+def a_last_save_that_was_dropped_is_made_again():
+    folder()
+    session = cairn.Session.open()
+    state = cairn.torch.State(model=nn.Linear(1, 1))
+    state.restore(session, 1)
+    connection = session._connection
+    connection.step = lambda finished: cairn.NOTHING  # nothing was due when it was asked for
+
+    def finish(finished):
+        if connection.saved != finished:
+            raise cairn.Again("dropped")
+    connection.finish = finish
+    state.step(session, 1)
+    assert state.finish(session, 1) and connection.saved == 1
+
+
 def another_number_of_processes_is_warned_of():
     folder()
     model = nn.BatchNorm1d(2)
@@ -310,7 +346,16 @@ def another_number_of_processes_is_warned_of():
     found = cairn.Session.open().restore()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        cairn.torch.State(model=model).load(found, rank=1, size=2)
+        late = cairn.torch.State(model=model)
+        late.load(found, rank=1, size=2)
+    import numpy
+    draws = []
+    for seed in (1, 2):  # whatever the program has seeded, which was for its first step
+        numpy.random.seed(seed)
+        late._random = {"step": 1, "rank": 1}
+        late.restore_random()
+        draws.append(numpy.random.rand())
+    assert draws[0] == draws[1]
     assert "1 processes saved this state, and 2 go on" in str(seen[0].message) and model.running_mean[0] == 0
 
 

@@ -260,8 +260,10 @@ enum status launch_environment(const struct jobspec *job,
     struct list list = { .texts = calloc(LIST_MAX + 1, sizeof(char *)) };
     if (list.texts == NULL)
         return ST_NO_MEMORY;
-    for (size_t i = 0; environ[i] != NULL; i++)
-        add_text(&list, strdup(environ[i]));
+    for (size_t i = 0; environ[i] != NULL; i++) {
+        if (!has_same_name(WIRE_SOCKET_ENV "=", environ[i])) /* it would be another job's */
+            add_text(&list, strdup(environ[i]));
+    }
     for (const char *text = jobspec_next_text(job->command.env, NULL); text != NULL;
          text = jobspec_next_text(job->command.env, text))
         set_text(&list, strdup(text));

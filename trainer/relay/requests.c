@@ -118,13 +118,15 @@ static bool on_ready(struct relay *r, const struct wire_ready *ready, struct rel
 
 /* ---- saves ---- */
 
-/* True if all ranks are there, and none of them saves an older copy. */
+/* True if all ranks are there, and no older copy is saved in the place of an announced exit's. One
+ * that was taken back meanwhile other ranks may not have come to: they never agree on a copy. */
 static bool is_formed(struct relay *r)
 {
+    struct session_exit exit;
     (void)pthread_mutex_lock(&r->mutex);
-    const bool formed = r->formed && !r->falls_back && r->fallen_back == 0;
+    const bool formed = r->formed && r->fallen_back == 0, falls_back = r->falls_back;
     (void)pthread_mutex_unlock(&r->mutex);
-    return formed;
+    return formed && !(falls_back && session_exit(r->options.session, &exit));
 }
 
 static enum cairn_due due_of(enum session_due due)

@@ -1,6 +1,7 @@
 """The tensors of a program's state, with names and boxes, and what else the state holds."""
 from __future__ import annotations
 
+import collections
 import fnmatch
 import hashlib
 import sys
@@ -161,8 +162,8 @@ class Gathered:
         """The value with each tensor in it added, and a Reference in its place."""
         if isinstance(value, torch.Tensor):
             return Reference(self.add(place, value, kind, flags))
-        if type(value) is dict:
-            return {key: self.tree(item, f"{place}.{key}", kind, flags) for key, item in value.items()}
+        if type(value) in (dict, collections.OrderedDict):  # a module's state_dict() is the latter
+            return type(value)((key, self.tree(item, f"{place}.{key}", kind, flags)) for key, item in value.items())
         if type(value) in (list, tuple):
             return type(value)(self.tree(item, f"{place}.{at}", kind, flags) for at, item in enumerate(value))
         return value

@@ -1,6 +1,7 @@
 """A stored state, put into the program's objects."""
 from __future__ import annotations
 
+import collections
 import os
 from typing import Any, Iterable, Iterator, Mapping, Union
 
@@ -82,8 +83,8 @@ class Reader:
         """A tree with its tensors."""
         if isinstance(tree, Reference):
             return self.whole(tree.name)
-        if type(tree) is dict:
-            return {key: self.resolve(item) for key, item in tree.items()}
+        if type(tree) in (dict, collections.OrderedDict):
+            return type(tree)((key, self.resolve(item)) for key, item in tree.items())
         if type(tree) in (list, tuple):
             return type(tree)(self.resolve(item) for item in tree)
         return tree

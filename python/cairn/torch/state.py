@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 import time
 import warnings
 from typing import Any, Iterable, Mapping, Optional
@@ -10,7 +11,7 @@ from typing import Any, Iterable, Mapping, Optional
 import torch
 
 from .. import errors, plain
-from ..session import COPY_NOW, NOTHING, PRIVATE, SAVE, Session
+from ..session import COPY_NOW, NOTHING, PRIVATE, Session
 from ..stored import Stored
 from . import randoms
 from .gather import Gathered, Known, Piece, Reference, encode_hook, model_tensors, optimizer_tensors, parameter_names, parameters_of, unwrapped
@@ -55,7 +56,7 @@ class State:
     before it otherwise, unless `state.copied()` is called before.
 
     A state has a fixed set of tensors. Adam, for one, makes its own in the first update: so on a fresh start nothing is saved before each
-    optimizer has made a step. Parameters that get their first gradient later are refused then.
+    optimizer has made a step. Parameters that get their first gradient later are refused then, and LBFGS always.
 
     `steps` makes all calls that follow. Loops of other people's: restore, step and finish are enough.
     """
@@ -124,6 +125,8 @@ class State:
         no state. random_too False: `restore_random()` follows, after what draws random numbers meanwhile."""
         self._session, self._total, self._per_epoch = session, total, per_epoch
         try:
+            if not session.alone:
+                self._refuse_growing()
             found = session.restore()
             if found is None:
                 if not self.optimizers:
@@ -137,6 +140,11 @@ class State:
             self.restore_random()
         self._ready(found.step)
         return found.step
+
+    def _refuse_growing(self) -> None:
+        for name, item in self.optimizers:
+            if isinstance(item, torch.optim.LBFGS):
+                raise errors.Invalid(f"{name} is LBFGS, whose history grows: what is saved has a fixed set of tensors")
 
     def load(self, found: Stored, rank: int = 0, size: int = 1) -> None:
         """Sets everything but random states to a stored state, of `cairn.load` for example."""
@@ -190,6 +198,9 @@ class State:
         seed = int.from_bytes(hashlib.sha256(f"{found['step']} {found['rank']}".encode()).digest()[:4], "little")
         random.seed(seed)
         torch.manual_seed(seed)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(seed)
 
     # ---- steps ----
 
@@ -299,9 +310,8 @@ class State:
                 return False
             except errors.Again:  # a full store: it is saved once more
                 time.sleep(0.05)
-                if session.step(finished) >= SAVE:
-                    self.save(session, finished)
-                    self.copied()
+                self.save(session, finished)
+                self.copied()
 
     def _hook(self, name: str, optimizer: Any) -> bool:
         if not hasattr(optimizer, "register_step_pre_hook") or not hasattr(optimizer, "register_step_post_hook"):

@@ -166,6 +166,8 @@ static void who_does_the_steps_knows_when_something_is_due(void **state)
     atomic_store(&reached, 6); /* it was asked for 5 by nobody */
     order(f->w, 6, true);      /* too late */
     await(f->w, &f->w->c.passed, 1);
+    assert_int_equal(atomic_load(&next_due), 5); /* it may not have looked yet */
+    assert_int_equal(session_due_at(session, 6), SESSION_DUE_NOTHING);
     order(f->w, 8, true);
     await_due(&next_due, 8);
     atomic_store(&reached, 8);
@@ -174,7 +176,9 @@ static void who_does_the_steps_knows_when_something_is_due(void **state)
     atomic_store(&reached, UINT64_MAX); /* a lie: the last step is the last */
     order(f->w, 12, false);
     await(f->w, &f->w->c.passed, 2);
-    assert_int_equal(atomic_load(&next_due), UINT64_MAX);
+    assert_int_equal(atomic_load(&next_due), 10);
+    assert_int_equal(session_due_at(session, 20), SESSION_DUE_SAVE);
+    assert_int_equal(atomic_load(&next_due), 20); /* once more, if the save is dropped */
     session_follow(session, NULL);
     filler_free(f);
 }

@@ -101,6 +101,7 @@ static void test_the_environment_is_ours_then_the_jobs_then_the_place(void **sta
     memcpy(job.command.env, "\1RANK=x\0\1MINE=a b\0\1PYTHONUNBUFFERED=0\0", 38);
     assert_int_equal(setenv("MINE", "agent's", 1), 0);
     assert_int_equal(setenv("OTHER", "stays", 1), 0);
+    assert_int_equal(setenv("CAIRN_SOCKET", "@another job's", 1), 0);
     assert_int_equal(launch_environment(&job, &assignment, &place, 1, "/w", &list), ST_OK);
     assert_string_equal(find(list, "RANK"), "5");
     assert_string_equal(find(list, "LOCAL_RANK"), "3");
@@ -116,6 +117,7 @@ static void test_the_environment_is_ours_then_the_jobs_then_the_place(void **sta
     assert_string_equal(find(list, "PYTHONFAULTHANDLER"), "1");
     assert_string_equal(find(list, "CAIRN_WORKER"), "/w");
     assert_null(find(list, "CAIRN_FOLDER"));
+    assert_null(find(list, "CAIRN_SOCKET")); /* an agent may run in a job itself */
     launch_free(list);
 }
 

@@ -34,6 +34,12 @@ static void get_started(struct relay_world *r, struct program *p, uint64_t step)
     atomic_store(&p->page->step, step);
 }
 
+static enum cairn_due ask_due(struct program *p, uint64_t step)
+{
+    assert_int_equal(program_say_step(p, WIRE_DUE, step), 0);
+    return (enum cairn_due)((const struct wire_due *)(const void *)p->body)->due;
+}
+
 /* A step that is finished; returns what is due. */
 static enum cairn_due finish_step(struct program *p, uint64_t step)
 {
@@ -41,8 +47,8 @@ static enum cairn_due finish_step(struct program *p, uint64_t step)
     atomic_store(&p->page->step, step);
     while (atomic_load(&p->page->next_due) > step && clock_mono_ms(clock_system()) < end_ms)
         (void)usleep(1000);
-    assert_int_equal(program_say_step(p, WIRE_DUE, step), 0);
-    return (enum cairn_due)((const struct wire_due *)(const void *)p->body)->due;
+    assert_in_range(atomic_load(&p->page->next_due), 0, step);
+    return ask_due(p, step);
 }
 
 static void save_step(struct program *p, uint64_t step)
@@ -217,6 +223,57 @@ static void a_layout_that_cannot_be_is_explained(void **state)
     relay_world_free(r);
 }
 
+static void give_order(struct relay_world *r, uint64_t step, bool stays)
+{
+    (void)pthread_mutex_lock(&r->w->c.mutex);
+    if (stays)
+        order_stay(&r->w->c, step);
+    else
+        order_save_at(&r->w->c, step, true);
+    (void)pthread_mutex_unlock(&r->w->c.mutex);
+}
+
+static void once_an_exit_is_taken_back_saves_go_on(void **state)
+{
+    (void)state;
+    struct relay_world *r = relay_world_new(2);
+    struct program p;
+    get_started(r, &p, 0);
+    assert_int_equal(finish_step(&p, 1), CAIRN_DUE_COPY);
+    save_step(&p, 1);
+    (void)sleep(1); /* the rounds about older copies */
+    (void)pthread_mutex_lock(&r->w->c.mutex);
+    r->w->c.meets_silent = true; /* the other rank sees the exit taken back before it is patient */
+    (void)pthread_mutex_unlock(&r->w->c.mutex);
+    give_order(r, 9, false);
+    const int64_t end_ms = clock_mono_ms(clock_system()) + LONG_MS;
+    while (ask_due(&p, 2) != CAIRN_DUE_NOTHING && clock_mono_ms(clock_system()) < end_ms)
+        (void)usleep(10000); /* until an older copy is to be saved */
+    give_order(r, 9, true);
+    while (ask_due(&p, 3) == CAIRN_DUE_NOTHING && clock_mono_ms(clock_system()) < end_ms)
+        (void)usleep(10000);
+    assert_int_equal(ask_due(&p, 5), CAIRN_DUE_SAVE);
+    save_step(&p, 5);
+    program_close(&p);
+    relay_world_free(r);
+}
+
+static void a_program_that_is_at_its_last_step_already_saves_it(void **state)
+{
+    (void)state;
+    for (uint64_t from = 19; from <= 20; from++) {
+        struct relay_world *r = relay_world_new(2);
+        struct program p;
+        program_get_ready(r, &p, from);
+        atomic_store(&p.page->step, 20); /* maybe before the ranks have met */
+        (void)await_news(r, is_ready);
+        assert_int_equal(finish_step(&p, 20), CAIRN_DUE_SAVE);
+        save_step(&p, 20);
+        program_close(&p);
+        relay_world_free(r);
+    }
+}
+
 /* The hash of the replicated tensors lies behind four numbers. */
 static void describe_otherwise(const char *name, uint8_t *common)
 {
@@ -361,6 +418,8 @@ int main(void)
         cmocka_unit_test(ranks_that_describe_different_states_fail_with_both_named),
         cmocka_unit_test(two_ranks_save_a_half_each_and_their_own),
         cmocka_unit_test(a_copy_that_is_never_finished_keeps_no_older_one_from_being_saved),
+        cmocka_unit_test(a_program_that_is_at_its_last_step_already_saves_it),
+        cmocka_unit_test(once_an_exit_is_taken_back_saves_go_on),
         cmocka_unit_test(what_it_says_of_its_failure_is_kept),
         cmocka_unit_test(once_it_is_over_the_program_is_told),
         cmocka_unit_test(numbers_of_a_step_become_one_row),
