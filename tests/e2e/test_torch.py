@@ -97,8 +97,9 @@ def test_frameworks_start_unchanged_and_come_back(script):
         assert home.show(job)["restarts"] == 1
 
 
-def test_py_spy_tells_of_a_program_that_can_not():
-    """Where faulthandler is off, and SIGABRT ignored, the line of a hung process is read from its memory."""
+@pytest.mark.parametrize("what", ("hang", "stop"))
+def test_py_spy_tells_of_a_program_that_can_not(what):
+    """Where faulthandler is off, and SIGABRT ignored, the line of a hung process is read from its memory; that of a stopped one, too."""
     if not Path(f"{PEER}/bin/py-spy").exists():
         pytest.skip("py-spy is no part of this environment")
     script = ("import signal, time, faulthandler\nfaulthandler.disable()\nsignal.signal(signal.SIGABRT, signal.SIG_IGN)\n"
@@ -108,5 +109,9 @@ def test_py_spy_tells_of_a_program_that_can_not():
         job = home.submit(text("ddp.py"), command__run=f"[{PEER}/bin/python, hang.py]", command__hang="2 s", workers__count=1,
                           command__workdir=str(home.dir), command__restart__budget=1,
                           command__env=f"{{PATH: \"{PEER}/bin:/usr/bin:/bin\"}}")
+        if what == "stop":
+            until(lambda: home.show(job)["step"] == 1, 30, "step 1")
+            os.kill(program_of(home, 0), signal.SIGSTOP)
         shown = home.wait_state(job, "FAILED", seconds=60)
-        assert "it is in hang.py, line 5 in hang_here" in shown["reason"], shown["reason"]
+        line = "in hang.py, line 5 in hang_here"
+        assert (f"it is {line}" if what == "hang" else f"it is stopped (state T), {line}") in shown["reason"], shown["reason"]

@@ -15,48 +15,13 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/io.h"
-#include "trainer/command/failure.h"
-#include "trainer/command/launch.h"
-#include "trainer/command/output.h"
-#include "trainer/command/preload.h"
-#include "trainer/command/process.h"
-#include "trainer/command/relayed.h"
-#include "trainer/command/spy.h"
+#include "trainer/command/hang.h"
+#include "trainer/command/worker.h"
 
 enum {
     MEET_MS = 60000,        /* the other workers start, too */
-    LOOK_MS = 100,          /* between two looks at what gives no descriptor */
     KILL_MS = 10000,        /* for what was killed to be gone */
-    STACK_MS = 1000,        /* for Python to write its stack */
     FAILED_OUTPUT_MS = 100, /* for the last words of a process, where others hold its output open */
-};
-
-/* A process of the program and what it writes. */
-struct member {
-    struct output output;
-    char label[24];
-    int64_t moved_ms; /* it got on, as far as can be seen */
-    uint64_t seen;    /* matches or lines then */
-};
-
-struct command_worker {
-    int wake_fd;
-    _Atomic int stop;        /* enum command_stop */
-    bool adopts;             /* orphans come to this process */
-    struct preload *preload; /* of all runs; NULL: processes are started cold */
-    bool cold;               /* the interpreter was given up */
-
-    /* Members of one run. */
-    const struct command_options *options;
-    uint32_t count; /* processes */
-    struct process processes[COMMAND_PROCESSES_MAX];
-    struct member *members; /* [count] */
-    struct pattern *progress;
-    struct failure_patterns patterns;
-    struct launch_place place;
-    struct relay *relay; /* NULL: the job saves nothing */
-    struct relay_news news;
-    uint64_t step;
 };
 
 /* ---- the object ---- */
@@ -105,184 +70,12 @@ static enum command_stop stop_of(struct command_worker *c)
     return (enum command_stop)atomic_load(&c->stop);
 }
 
-static int64_t now_ms(void)
-{
-    return clock_mono_ms(clock_system());
-}
-
-/* ---- one turn ---- */
-
-/* Notes what the processes have done: the highest step, and who got on. */
-static void note_progress(struct command_worker *c, int64_t now)
-{
-    const bool by_step = c->progress != NULL;
-    if (c->relay != NULL)
-        relay_look(c->relay, &c->news);
-    for (uint32_t i = 0; i < c->count; i++) {
-        struct member *member = &c->members[i];
-        uint64_t seen = by_step ? member->output.matches : member->output.lines;
-        if (c->relay != NULL) /* its output shows nothing any more once it trains */
-            seen = c->news.counter + (c->news.ready ? 0 : member->output.lines);
-        if (seen != member->seen) {
-            member->seen = seen;
-            member->moved_ms = now;
-        }
-        if (member->output.step > c->step)
-            c->step = member->output.step;
-    }
-    if (c->relay != NULL)
-        c->step = c->news.step;
-    session_mark(c->options->session, c->step,
-                 c->relay == NULL || c->news.ready ? "running" : "starting");
-    session_tick(c->options->session);
-}
-
-static void close_said(struct command_worker *c, uint32_t i)
-{
-    output_flush(&c->members[i].output);
-    (void)close(c->processes[i].said_fd);
-    c->processes[i].said_fd = -1;
-}
-
-/* Waits until something happens, timeout_ms at most; then reads what was written, and reaps. */
-static void turn(struct command_worker *c, int timeout_ms)
-{
-    struct pollfd fds[2 * COMMAND_PROCESSES_MAX + 1] = { { c->wake_fd, POLLIN, 0 } };
-    uint64_t wakes = 0;
-    for (uint32_t i = 0; i < c->count; i++) {
-        fds[i + 1] = (struct pollfd){ c->processes[i].said_fd, POLLIN, 0 };
-        fds[c->count + i + 1] = (struct pollfd){ c->processes[i].end_fd, POLLIN, 0 };
-    }
-    (void)poll(fds, 2 * c->count + 1, timeout_ms);
-    (void)!read(c->wake_fd, &wakes, sizeof(wakes));
-    const int64_t now = now_ms();
-    for (uint32_t i = 0; i < c->count; i++) {
-        if (fds[i + 1].revents != 0 &&
-            !output_read(&c->members[i].output, c->processes[i].said_fd, now))
-            close_said(c, i);
-        (void)process_check(&c->processes[i]);
-    }
-    note_progress(c, now);
-}
-
 static uint32_t count_living(const struct command_worker *c)
 {
     uint32_t living = 0;
     for (uint32_t i = 0; i < c->count; i++)
         living += c->processes[i].pid > 0 && !c->processes[i].ended;
     return living;
-}
-
-/* ---- hangs ---- */
-
-/* True if the process must show that it gets on: rank 0 from the start, others from when they
- * first did. */
-static bool is_watched(const struct command_worker *c, uint32_t i)
-{
-    return !c->processes[i].ended && (c->members[i].seen > 0 || c->place.rank + i == 0);
-}
-
-/* Returns a process that is stopped, or for too long has shown nothing; count: none. */
-static uint32_t find_hung(const struct command_worker *c, int64_t now)
-{
-    const int64_t hang_ms = c->options->job->command.hang_ms;
-    uint32_t found = c->count;
-    for (uint32_t i = 0; i < c->count && hang_ms > 0; i++) {
-        if (now - c->members[i].moved_ms < hang_ms || c->processes[i].ended)
-            continue;
-        if (process_is_stopped(&c->processes[i]))
-            return i;
-        if (is_watched(c, i) && found == c->count)
-            found = i;
-    }
-    return found;
-}
-
-/* Says where a process is: its line in Python, as it wrote it at SIGABRT, or that it is stopped. */
-static void describe(const struct command_worker *c, uint32_t i, bool is_stopped,
-                     const char *beginning, struct command_failure *out)
-{
-    const struct output_stack stack = output_python_stack(&c->members[i].output);
-    *out = (struct command_failure){ .kind = CAIRN__V1__FAULT_KIND__HANG };
-    reason_set(&out->why, "the program of rank %u %s%s%.200s%s", c->place.rank + i, beginning,
-               is_stopped            ? "is stopped (state T)"
-               : stack.at[0] != '\0' ? "is in "
-                                     : "doesn't say where it is",
-               is_stopped ? "" : stack.at,
-               !is_stopped && stack.waits ? " (it waits for other ranks)" : "");
-}
-
-/* Has py-spy tell where a process is, which stays as it is. False: it can't. */
-static bool spy_on(struct command_worker *c, uint32_t i)
-{
-    const struct command_options *o = c->options;
-    char **env = NULL;
-    if (launch_environment(o->job, o->assignment, &c->place, i, o->worker, &env) != ST_OK)
-        return false;
-    const bool told = spy_add_stack(c->processes[i].pid, env, now_ms(), &c->members[i].output);
-    launch_free(env);
-    return told;
-}
-
-/* Has Python's processes write their stacks, from the first one on, `count` of them. Those on which
- * py-spy can tell aren't asked. */
-static void ask_for_stacks(struct command_worker *c, uint32_t first, uint32_t count)
-{
-    const int64_t until = now_ms() + STACK_MS;
-    bool waits = true;
-    bool asked[COMMAND_PROCESSES_MAX];
-    for (uint32_t i = first; i < first + count; i++) {
-        asked[i] = c->processes[i].ended || !spy_on(c, i);
-        if (asked[i])
-            process_signal(&c->processes[i], SIGABRT);
-    }
-    while (waits && now_ms() < until) {
-        turn(c, LOOK_MS);
-        waits = false;
-        for (uint32_t i = first; i < first + count; i++)
-            waits = waits ||
-                    (asked[i] && !c->processes[i].ended && !process_is_stopped(&c->processes[i]));
-    }
-    turn(c, 0);
-}
-
-/* Explains the hang of a process that shows nothing. */
-static struct command_failure explain_hang(struct command_worker *c, uint32_t i)
-{
-    struct command_failure failure;
-    char shows[96];
-    const bool is_stopped = process_is_stopped(&c->processes[i]);
-    const double seconds = (double)(now_ms() - c->members[i].moved_ms) / 1e3;
-    (void)snprintf(shows, sizeof(shows), "shows no %s for %.1f s, at step %llu: it ",
-                   c->progress != NULL ? "progress" : "output", seconds,
-                   (unsigned long long)c->step);
-    if (!is_stopped)
-        ask_for_stacks(c, i, 1);
-    describe(c, i, is_stopped, shows, &failure);
-    return failure;
-}
-
-/* Tells where the processes are in a hang that another worker has told of: of several, one that
- * doesn't wait for others. */
-static void tell_stacks(struct command_worker *c)
-{
-    struct command_failure failure;
-    uint32_t told = c->count;
-    bool is_stopped = false;
-    for (uint32_t i = 0; i < c->count && !is_stopped; i++) {
-        is_stopped = !c->processes[i].ended && process_is_stopped(&c->processes[i]);
-        told = is_stopped ? i : told;
-    }
-    ask_for_stacks(c, 0, c->count);
-    for (uint32_t i = 0; i < c->count && !is_stopped; i++) {
-        const struct output_stack stack = output_python_stack(&c->members[i].output);
-        if (stack.at[0] != '\0' && (told == c->count || !stack.waits))
-            told = i;
-    }
-    if (told == c->count)
-        return;
-    describe(c, told, is_stopped, "", &failure);
-    c->options->failed(c->options->failed_arg, &failure);
 }
 
 /* ---- the end of the program ---- */
@@ -292,14 +85,14 @@ static void tell_stacks(struct command_worker *c)
 static void end_program(struct command_worker *c, int64_t grace_ms)
 {
     if (session_parks_by_hang(c->options->session))
-        tell_stacks(c);
-    const int64_t until = now_ms() + grace_ms;
+        hang_tell_stacks(c);
+    const int64_t until = worker_now_ms() + grace_ms;
     for (uint32_t i = 0; i < c->count && grace_ms > 0; i++) {
         process_signal(&c->processes[i], SIGTERM);
         process_signal(&c->processes[i], SIGCONT); /* one that is stopped hears of it */
     }
-    while (count_living(c) > 0 && now_ms() < until)
-        turn(c, LOOK_MS);
+    while (count_living(c) > 0 && worker_now_ms() < until)
+        worker_turn(c, WORKER_LOOK_MS);
     if (count_living(c) > 0 && grace_ms > 0) {
         LOG_INFO(c->options->log, "the program didn't end within %.1f s of SIGTERM: killed",
                  (double)grace_ms / 1e3);
@@ -310,9 +103,9 @@ static void end_program(struct command_worker *c, int64_t grace_ms)
     }
     for (uint32_t i = 0; i < c->count; i++) {
         while (c->processes[i].said_fd >= 0) {
-            if (!output_read(&c->members[i].output, c->processes[i].said_fd, now_ms()) ||
+            if (!output_read(&c->members[i].output, c->processes[i].said_fd, worker_now_ms()) ||
                 poll(&(struct pollfd){ c->processes[i].said_fd, POLLIN, 0 }, 1, 0) <= 0)
-                close_said(c, i);
+                worker_close_said(c, i);
         }
     }
 }
@@ -349,18 +142,18 @@ static enum status compile_patterns(struct command_worker *c)
  * ST_REFUSED  it can't serve */
 static enum status await_imports(struct command_worker *c, struct reason *out_why)
 {
-    const int64_t until = now_ms() + PRELOAD_IMPORT_MS;
+    const int64_t until = worker_now_ms() + PRELOAD_IMPORT_MS;
     for (;;) {
         const enum status st = preload_look(c->preload, out_why);
         if (st != ST_AGAIN)
             return st;
         if (stop_of(c) != COMMAND_GOES_ON)
             return ST_STALE;
-        if (now_ms() >= until) {
+        if (worker_now_ms() >= until) {
             reason_set(out_why, "the imports take longer than %d s", PRELOAD_IMPORT_MS / 1000);
             return ST_REFUSED;
         }
-        turn(c, LOOK_MS);
+        worker_turn(c, WORKER_LOOK_MS);
     }
 }
 
@@ -390,7 +183,7 @@ static enum status start_one(struct command_worker *c, uint32_t i, char *const *
                              struct reason *why)
 {
     const struct command_options *o = c->options;
-    struct member *member = &c->members[i];
+    struct command_member *member = &c->members[i];
     char **env = NULL;
     enum status st = launch_environment(o->job, o->assignment, &c->place, i, o->worker, &env);
     if (st != ST_OK)
@@ -403,7 +196,8 @@ static enum status start_one(struct command_worker *c, uint32_t i, char *const *
                                          .env = env,
                                          .workdir = o->job->command.workdir };
     st = start_process(c, &start, &c->processes[i], why);
-    member->moved_ms = now_ms(); /* from its start: imports of `preload` are none of its time */
+    member->moved_ms =
+        worker_now_ms(); /* from its start: imports of `preload` are none of its time */
     launch_free(env);
     return st;
 }
@@ -485,9 +279,9 @@ static uint32_t find_failed(const struct command_worker *c)
 /* Judges the process that failed, once its last words are in. */
 static struct command_failure judge(struct command_worker *c, uint32_t i)
 {
-    const int64_t until = now_ms() + FAILED_OUTPUT_MS;
-    while (c->processes[i].said_fd >= 0 && now_ms() < until && stop_of(c) == COMMAND_GOES_ON)
-        turn(c, LOOK_MS);
+    const int64_t until = worker_now_ms() + FAILED_OUTPUT_MS;
+    while (c->processes[i].said_fd >= 0 && worker_now_ms() < until && stop_of(c) == COMMAND_GOES_ON)
+        worker_turn(c, WORKER_LOOK_MS);
     struct command_failure failure =
         failure_of_exit(c->options->job, &c->patterns, c->place.rank + i, c->processes[i].status,
                         &c->members[i].output);
@@ -500,7 +294,7 @@ static struct command_failure judge(struct command_worker *c, uint32_t i)
 static enum command_end watch(struct command_worker *c, struct command_failure *out_failure)
 {
     for (;;) {
-        turn(c, LOOK_MS);
+        worker_turn(c, WORKER_LOOK_MS);
         if (stop_of(c) != COMMAND_GOES_ON)
             return COMMAND_STOPPED;
         const uint32_t failed = find_failed(c);
@@ -510,13 +304,13 @@ static enum command_end watch(struct command_worker *c, struct command_failure *
         }
         const bool ended = count_living(c) == 0;
         if (c->relay != NULL &&
-            relayed_has_failed(&c->news, ended, c->place.rank, now_ms(), out_failure))
+            relayed_has_failed(&c->news, ended, c->place.rank, worker_now_ms(), out_failure))
             return COMMAND_FAILED;
         if (ended || (c->relay != NULL && c->news.ends))
             return COMMAND_DONE;
-        const uint32_t hung = find_hung(c, now_ms());
+        const uint32_t hung = hang_find(c, worker_now_ms());
         if (hung < c->count) {
-            *out_failure = explain_hang(c, hung);
+            *out_failure = hang_explain(c, hung);
             return COMMAND_FAILED;
         }
     }

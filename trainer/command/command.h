@@ -26,9 +26,8 @@
 #include "common/status.h"
 #include "jobspec/jobspec.h"
 #include "session/session.h"
-#include "trainer/command/failure.h"
+#include "trainer/command/options.h"
 
-#define COMMAND_PROCESSES_MAX 64
 /* The program's time after SIGTERM once its generation has failed elsewhere: enough to close a
  * file, and less than parking may take (FSM_PARK_MS). */
 #define COMMAND_PARK_GRACE_MS 2000
@@ -49,22 +48,6 @@ enum command_stop {
 void command_stop(struct command_worker *command, enum command_stop how);
 /* Forgets COMMAND_PARKS, which was for the generation before; another one is about to be joined. */
 void command_go_on(struct command_worker *command);
-
-/* All pointers are borrowed for the call. */
-struct command_options {
-    const struct jobspec *job; /* has a command */
-    struct session *session;   /* joined */
-    const struct session_assignment *assignment;
-    const struct log *log;
-    int log_fd;         /* gets the program's output */
-    const char *gpu;    /* CUDA_VISIBLE_DEVICES of this worker; "": none */
-    const char *copies; /* folder of this job's copies on this node; NULL: none */
-    const struct io *io;
-    const char *worker; /* what its processes are known by: PATHS_WORKER_ENV */
-    /* Called by command_run once the program has failed, before what is left of it is ended. */
-    void (*failed)(void *arg, const struct command_failure *failure);
-    void *failed_arg;
-};
 
 enum command_end {
     COMMAND_DONE, /* all processes ended with 0, unasked; what Cairn saves of them is committed */
