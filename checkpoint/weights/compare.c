@@ -1,5 +1,6 @@
 #include "checkpoint/weights/compare.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,71 @@ static const struct ckpt_tensor *find_tensor(const struct ckpt_values *side, con
 static enum ckpt_dtype dtype_of(const struct ckpt_values *side, const struct ckpt_tensor *tensor)
 {
     return side->buffers[tensor->buffer].dtype;
+}
+
+/* ---- what no tensor has ---- */
+
+static int by_place(const void *x, const void *y)
+{
+    const struct ckpt_tensor *a = x, *b = y;
+    if (a->buffer != b->buffer)
+        return (a->buffer > b->buffer) - (a->buffer < b->buffer);
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+/* A part of a buffer as a tensor: by the buffer's name, and where it begins in it. */
+static void name_rest(const struct ckpt_buffer *buffer, uint32_t number, uint64_t first,
+                      uint64_t end, struct ckpt_tensor *out)
+{
+    *out = (struct ckpt_tensor){
+        .buffer = number, .offset = first, .ndim = 1, .dims = { end - first }
+    };
+    if (first == 0 && end == buffer->count) {
+        (void)snprintf(out->name, sizeof(out->name), "(%.32s)", buffer->name);
+    } else {
+        (void)snprintf(out->name, sizeof(out->name), "(%.32s from %" PRIu64 ")", buffer->name,
+                       first);
+    }
+}
+
+/* Adds to the list, which has tensors by place and room for twice as many and the buffers. */
+static uint32_t add_rests(const struct ckpt_buffer *buffers, uint32_t buffer_count,
+                          struct ckpt_tensor *list, uint32_t tensors)
+{
+    uint32_t count = tensors, next = 0;
+    for (uint32_t i = 0; i < buffer_count; i++) {
+        uint64_t first = 0;
+        for (; next < tensors && list[next].buffer == i; next++) {
+            uint64_t end = list[next].offset + ckpt_tensor_elements(&list[next]);
+            if (list[next].offset > first)
+                name_rest(&buffers[i], i, first, list[next].offset, &list[count++]);
+            first = end > first ? end : first;
+        }
+        if (first < buffers[i].count)
+            name_rest(&buffers[i], i, first, buffers[i].count, &list[count++]);
+    }
+    return count;
+}
+
+/* The side's tensors, in their order, then what no tensor has. *out: free(), also after an error */
+static enum status list_side(struct ckpt_values *side, struct ckpt_tensor **out)
+{
+    const struct ckpt_buffer *buffers = NULL;
+    const uint32_t tensors = side->tensor_count;
+    const uint32_t buffer_count = ckpt_reader_buffers(side->reader, &buffers);
+    struct ckpt_tensor *list = calloc(2 * (size_t)tensors + buffer_count + 1, sizeof(*list));
+    *out = list;
+    if (list == NULL)
+        return ST_NO_MEMORY;
+    if (tensors > 0) {
+        memcpy(list, side->tensors, tensors * sizeof(*list));
+        qsort(list, tensors, sizeof(*list), by_place);
+    }
+    side->tensor_count = add_rests(buffers, buffer_count, list, tensors);
+    if (tensors > 0)
+        memcpy(list, side->tensors, tensors * sizeof(*list));
+    side->tensors = list;
+    return ST_OK;
 }
 
 /* ---- one part ---- */
@@ -184,13 +250,20 @@ enum status compare_tensors(struct ckpt_reader *a, struct ckpt_reader *b,
     enum status st = ckpt_values_open(&c.a, a);
     if (st == ST_OK)
         st = ckpt_values_open(&c.b, b);
+    struct ckpt_tensor *all_a = NULL, *all_b = NULL;
     struct compare_tensor *list = NULL;
+    if (st == ST_OK)
+        st = list_side(&c.a, &all_a);
+    if (st == ST_OK)
+        st = list_side(&c.b, &all_b);
     if (st == ST_OK) {
         list = calloc((size_t)c.a.tensor_count + c.b.tensor_count + 1, sizeof(*list));
         st = list == NULL ? ST_NO_MEMORY : compare_all(&c, list, out_count);
     }
     ckpt_values_release(&c.a);
     ckpt_values_release(&c.b);
+    free(all_a);
+    free(all_b);
     if (st != ST_OK) {
         free(list);
         return st;

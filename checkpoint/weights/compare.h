@@ -2,7 +2,9 @@
  * The difference of two checkpoints, tensor by tensor.
  *
  * Tensors belong together by name. Values are compared where the shapes are equal; of types that
- * differ, as float32 (types that aren't float are compared with their like only).
+ * differ, as float32 (types that aren't float are compared with their like only). What no tensor of
+ * the table has (sharded and private tensors and blobs of a program) is compared, too: as a tensor
+ * with the name of its buffer in brackets, "(ranks)", or of a part of it, "(float32 from 128)".
  *
  * Memory: tensors are read by parts; the list is owned by the caller.
  */

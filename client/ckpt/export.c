@@ -1,4 +1,5 @@
 /* ckpt export: a checkpoint's tensors as a safetensors file. */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "jobspec/jobspec.h"
+#include "library/stored/stored.h"
 #include "proto/text/json.h"
 
 #define JOB_BLOB      "job.yaml"
@@ -82,6 +84,62 @@ static enum exit_code find_arch(const struct client *client, struct ckpt_reader 
         return EXIT_REFUSED;
     }
     *out = jobspec_arch_word(job->model.arch);
+    return EXIT_DONE;
+}
+
+/* ---- a program's ---- */
+
+static bool is_program(const struct ckpt_reader *reader)
+{
+    const char *name = NULL;
+    uint64_t size = 0;
+    for (uint32_t i = 0; ckpt_reader_blob(reader, i, &name, &size); i++) {
+        if (strcmp(name, PLACE_AREAS) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Tensors of a program, of all ranks, each name once. */
+static uint64_t count_names(const struct cairn_state *state)
+{
+    uint64_t count = 0;
+    const char *before = NULL;
+    for (uint64_t i = 0; i < state->info.tensors; i++) {
+        const char *name = state->tensors[state->by_name[i]].entry.name;
+        count += before == NULL || strcmp(name, before) != 0;
+        before = name;
+    }
+    return count;
+}
+
+/* The checkpoint's table has those that all ranks hold alike, and that the format can name. */
+static enum exit_code look_at_program(const struct client *client, struct ckpt_reader *reader,
+                                      const char *path)
+{
+    const struct ckpt_tensor *tensors = NULL;
+    struct cairn_state *state = NULL;
+    struct reason why = { "" };
+    const enum status st = stored_open_checkpoint(path, &state, &why);
+    if (st != ST_OK) {
+        client_error("%s: %s", path, why.text[0] != '\0' ? why.text : status_string(st));
+        return exit_of_status(st);
+    }
+    const uint64_t all = count_names(state), here = ckpt_reader_tensors(reader, &tensors);
+    cairn_state_close(state);
+    if (here == 0 && all > 0) {
+        client_error("%s: this command writes tensors that all ranks hold alike, and here are none "
+                     "that it can; 'python3 -m cairn export %s %s' writes all",
+                     path, path, client->args.operands[1]);
+        return EXIT_REFUSED;
+    }
+    if (all > here) {
+        client_note(client,
+                    "%" PRIu64 " of %" PRIu64 " tensors are left out: sharded ones, what is each "
+                    "rank's own (as batch norm's), other types, more than 4 dimensions; 'python3 "
+                    "-m cairn export %s FILE' writes all\n",
+                    all - here, all, path);
+    }
     return EXIT_DONE;
 }
 
@@ -173,8 +231,12 @@ enum exit_code cmd_ckpt_export(struct client *client)
         code = EXIT_INTERNAL;
     if (code == EXIT_DONE)
         code = target_open(client, client->args.operands[0], path, &reader);
-    if (code == EXIT_DONE && !options.own_names)
+    if (code == EXIT_DONE && is_program(reader)) {
+        code = look_at_program(client, reader, path);
+        options.own_names = options.all = true;
+    } else if (code == EXIT_DONE && !options.own_names) {
         code = find_arch(client, reader, path, &options.arch);
+    }
     if (code == EXIT_DONE)
         code = write_weights(client, path, reader, &options);
     ckpt_close(reader);

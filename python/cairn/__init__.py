@@ -18,15 +18,29 @@ on from the step before the failure, with the same bits:
             scheduler.step()
             session.log({"loss": loss})
 
-The state is copied to memory that outlives the process, beside the next step; from there Cairn writes checkpoints. The job file has
-`command` and `checkpoint`.
+The state is copied to memory that outlives the process, beside the next step; from there Cairn writes checkpoints. The job file, which
+`cairn submit` takes, says that they are wanted:
 
-  cairn.Session       the connection; a program without PyTorch uses it alone      help(cairn.Session)
-  cairn.torch.State   what is saved of a PyTorch program, and what is not           help(cairn.torch.State)
-  cairn.torch.steps   the loop                                                      help(cairn.torch.steps)
-  cairn.torch.Batches which samples a step gets, on any number of processes         help(cairn.torch.Batches)
-  cairn.load          a checkpoint's tensors, without a coordinator                 help(cairn.load)
-  cairn.Error         what can go wrong                                             help(cairn.errors)
+    name: mine
+    command: {run: [python3, train.py], preload: [torch]}
+    workers: {count: 1}
+    checkpoint: {every: 100 steps}
+
+What there is:
+
+  cairn.torch.State            what is saved of a PyTorch program, and what isn't          help(cairn.torch.State)
+  cairn.torch.steps            the loop                                                    help(cairn.torch.steps)
+  cairn.torch.Batches          which samples a step gets, on any number of processes       help(cairn.torch.Batches)
+  cairn.torch                  all that is for PyTorch                                     help("cairn.torch")
+  cairn.lightning.Callback     for Lightning's Trainer                                     help("cairn.lightning")
+  cairn.transformers.Callback  for Transformers' Trainer                                   help("cairn.transformers")
+  cairn.accelerate.steps       for Accelerate                                              help("cairn.accelerate")
+  cairn.keras.Callback         for Keras 3 on PyTorch                                      help("cairn.keras")
+  cairn.Session                the connection; a program without PyTorch uses it alone     help(cairn.Session)
+  cairn.load                   a checkpoint's tensors, without a coordinator               help(cairn.load)
+  cairn.Error                  what can go wrong                                           help("cairn.errors")
+
+Each of the modules is imported by its name: `import cairn.torch`. In a shell: `python -m cairn --help`.
 
 `import cairn` imports neither PyTorch nor NumPy.
 """

@@ -136,9 +136,10 @@ def _array(tensor: Described, data: bytearray) -> Any:
 
 
 def load(path: Union[str, "os.PathLike[str]"]) -> Stored:
-    """Opens a checkpoint's folder: a mapping from names to arrays. Needs no coordinator, and no job that runs.
+    """Opens a checkpoint's folder: a mapping from names to arrays. Needs no coordinator, and no job that runs. `cairn ckpt ls JOB -o wide`
+    tells the folders of a job.
 
-        state = cairn.load("checkpoints/mine/step-0000000100")
+        state = cairn.load("checkpoints/j-0123456789/step-000000000100.g1")
         state.step, state["model.fc.weight"].shape
     """
     from . import _cairn

@@ -1,9 +1,11 @@
 """A program of the user's own that lets Cairn save its state (examples/library.c): whatever is killed, it goes on where it was,
 at most one finished step is done again, and what it computes is what it computes undisturbed."""
+import json
 import os
 import re
 import signal
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,27 @@ def test_its_checkpoints_are_as_any_others():
         home.cairn("ckpt", "verify", job)
         older, newer = (f"{job}@{step}" for step in (30, 40))
         assert home.cairn("ckpt", "digest", older).stdout != home.cairn("ckpt", "digest", newer).stdout
+        assert home.cairn("ckpt", "diff", newer, newer).stdout.startswith("equal: 0 of ")
+        differing = home.cairn("ckpt", "diff", older, newer, check=False)
+        assert differing.returncode == 1 and re.findall(r"^\((\w+)\) ", differing.stdout, re.M) == ["bytes", "ranks"], differing.stdout
+
+
+def test_who_writes_its_tensors_is_named_and_does():
+    """They are float64, or each rank's own: a checkpoint's table has no such tensors."""
+    with Home() as home:
+        job = home.submit(JOB)
+        path = home.wait_state(job, "SUCCEEDED")["checkpoints"][0]["path"]
+        done = home.cairn("ckpt", "export", job, "all.safetensors", check=False)
+        assert done.returncode == 4 and f"'python3 -m cairn export {path} all.safetensors' writes all" in done.stderr, done.stderr
+        package = Path(BIN).parent / "python"
+        if not (package / "cairn").exists():
+            pytest.skip("this build has no Python package")
+        subprocess.run(["/usr/bin/python3", "-m", "cairn", "export", path, "all.safetensors", "--rank", "1"], cwd=home.dir, check=True,
+                       env={**home.env, "PYTHONPATH": str(package)})
+        data = (home.dir / "all.safetensors").read_bytes()
+        header = json.loads(data[8:8 + struct.unpack_from("<Q", data)[0]])
+        assert {name: each["dtype"] for name, each in header.items() if name != "__metadata__"} == \
+            {"weights": "F64", "momentum": "F64", "seen": "U64"}, header
 
 
 def test_a_program_that_ends_before_its_last_step_has_failed():

@@ -1,4 +1,4 @@
-"""Lightning, Transformers' Trainer and Accelerate: killed, and gone on to the bits of the run that was not. Cairn is played."""
+"""Lightning, Transformers' Trainer, Accelerate and Keras: killed, and gone on to the bits of the run that was not. Cairn is played."""
 import os
 import subprocess
 import time
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import torch_peer
 from torch_peer import PROGRAMS, PYTHON, digest, environment, free_port, needs_peer, run_ranks
 
 pytestmark = needs_peer
@@ -17,7 +18,7 @@ def killed(size, folder, *arguments):
     (folder / "fake").mkdir(exist_ok=True)
     for start in range(1, 6):
         port, outputs = free_port(), []
-        more = {"CAIRN_FAKE": folder / "fake", "CAIRN_FAKE_EVERY": 1, "CAIRN_KILLED": folder / "killed", "MASTER_ADDR": "127.0.0.1",
+        more = {"CAIRN_FAKE": folder / "fake", "CAIRN_FAKE_EVERY": 1, "KILL_MARK": folder / "killed", "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
                 "PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'python'}"}
         ranks = []
@@ -52,6 +53,19 @@ def test_a_killed_run_has_the_bits_of_a_quiet_one(tmp_path, framework, size, kil
     quiet = digest(run_ranks(size, *program, cwd=tmp_path, PYTHONPATH=os.pathsep.join((str(HERE), str(HERE.parents[1] / "python"))),
                              CAIRN_FAKE_NONE=1, **fake(tmp_path / "quiet"))[0])
     said, starts = killed(size, tmp_path, *program)
+    assert starts == 2
+    assert digest(said) == quiet
+
+
+@pytest.mark.parametrize("kill", (8, 11, 16))
+def test_keras_too(tmp_path, kill):
+    """Its fit() trains in one process. Step 8 is the last of its first epoch, 16 of its second; the metrics of the last epoch count, too."""
+    if not torch_peer.has("keras"):
+        pytest.skip("Keras is no part of this environment")
+    program = (PROGRAMS / "frameworks.py", "keras", kill, 1)
+    path = os.pathsep.join((str(HERE), str(HERE.parents[1] / "python")))
+    quiet = digest(torch_peer.run(*program, cwd=tmp_path, PYTHONPATH=path, **fake(tmp_path / "quiet")))
+    said, starts = killed(1, tmp_path, *program)
     assert starts == 2
     assert digest(said) == quiet
 

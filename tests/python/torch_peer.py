@@ -27,6 +27,12 @@ def environment(**more):
     return ours | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"} | {name: str(value) for name, value in more.items()}
 
 
+def has(module):
+    """Whether that environment has it."""
+    return subprocess.run([PYTHON, "-c", f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"],
+                          check=False).returncode == 0
+
+
 def run(*arguments, cwd=None, **more):
     """What a program of one process prints; it must end with 0."""
     done = subprocess.run([PYTHON, *map(str, arguments)], cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=300,

@@ -1,4 +1,4 @@
-"""Takes over checkpoints of others as safetensors files, without executing anything that they contain.
+"""Takes over checkpoints of others (not Cairn's: `python -m cairn export`) as safetensors files, without executing anything that they contain.
 
     python -m cairn import SOURCE DEST.safetensors [--part model]
 
@@ -33,6 +33,8 @@ class Converted(NamedTuple):
 def _open(source: Path) -> Found:
     if not source.is_dir():
         return open_file(source)
+    if (source / "manifest.json").is_file():
+        raise Refused(f"{source} is a checkpoint of Cairn's: python -m cairn export")
     return open_dcp(source) if (source / ".metadata").exists() else open_ranks(source)
 
 

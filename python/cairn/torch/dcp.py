@@ -3,17 +3,24 @@
 Read one of a job's, on any number of processes, into any sharding:
 
     state = {"model": get_model_state_dict(model), "optimizer": get_optimizer_state_dict(model, optimizer)}
-    dcp.load(state, storage_reader=cairn.torch.dcp.StorageReader("checkpoints/mine/step-000000000100.g1"))
+    dcp.load(state, storage_reader=cairn.torch.dcp.StorageReader("checkpoints/j-0123456789/step-000000000100.g1"))
 
-Let a program that makes its state dicts for DCP save them through Cairn:
+Let a program that makes its state dicts for DCP save them through Cairn, and go on from them:
 
-    writer = cairn.torch.dcp.StorageWriter(session, total=1000)
+    found, start = session.restore(), 0
+    if found is not None:
+        state, start = state_dict(), found.step
+        dcp.load(state, storage_reader=cairn.torch.dcp.StorageReader(found))
+        set_model_state_dict(model, state["model"])
+        set_optimizer_state_dict(model, optimizer, state["optimizer"])
+    writer = cairn.torch.dcp.StorageWriter(session, total=1000, start=start)
     for step in range(start, 1000):
         ...
         writer.save(state_dict(), step + 1)
     writer.wait(1000)
 
-cairn.torch.State does the same without DCP's collectives, and copies beside the next step.
+Random states and the place in the data are not in such a state, unless the program adds them. cairn.torch.State has them, does the same
+without DCP's collectives, and copies beside the next step.
 """
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class Tensors(Mapping[str, torch.Tensor]):
 def load(path: Union[str, "os.PathLike[str]"], rank: int = 0) -> Tensors:
     """Opens a checkpoint's folder; needs no coordinator.
 
-        state = cairn.torch.load("checkpoints/mine/step-0000000100")
+        state = cairn.torch.load("checkpoints/j-0123456789/step-000000000100.g1")
         model.load_state_dict(state.under("model."))
     """
     return Tensors(load_stored(path), rank)

@@ -1,9 +1,11 @@
-"""Trains with a framework: frameworks.py lightning|transformers|accelerate KILL ACCUMULATE. At step KILL, once, the last rank is gone.
-Rank 0 prints a digest of weights and optimizer. Without CAIRN_FAKE it runs without Cairn."""
+"""Trains with a framework: frameworks.py lightning|transformers|accelerate|keras KILL ACCUMULATE. At step KILL the last rank is gone, if KILL_MARK
+names a file, which isn't there yet. SLOW is how many seconds each batch takes longer. Rank 0 prints a digest of weights and optimizer. With
+CAIRN_FAKE Cairn is played."""
 import hashlib
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 if "CAIRN_FAKE" in os.environ:
@@ -34,7 +36,8 @@ def net():
 
 
 def may_end(step):
-    mark = os.environ.get("CAIRN_KILLED")
+    time.sleep(float(os.environ.get("SLOW", "0")))
+    mark = os.environ.get("KILL_MARK")
     if step == KILL and RANK == WORLD - 1 and mark and not Path(mark).exists():
         Path(mark).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -133,8 +136,30 @@ def with_accelerate():
     say(module, optimizer)
 
 
+def with_keras():
+    import keras
+    import cairn.keras
+
+    class End(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            may_end(int(self.model.optimizer.iterations))
+
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(64), keras.layers.BatchNormalization(), keras.layers.ReLU(),
+                              keras.layers.Dropout(0.3), keras.layers.GaussianNoise(0.1), keras.layers.Dense(4)])
+    model.compile(keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.01, 24)), metrics=["accuracy"],
+                  loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batches = cairn.torch.Batches(SIZE, BATCH, 5)
+    history = model.fit(torch.utils.data.DataLoader(Data(), batch_sampler=batches), epochs=3, verbose=0,
+                        validation_data=torch.utils.data.DataLoader(Data(), batch_size=32), callbacks=[End(), cairn.keras.Callback(batches)])
+    values = [torch.as_tensor(each) for each in (*model.get_weights(), *(each.numpy() for each in model.optimizer.variables))]
+    logs = repr([values[-1] for _, values in sorted(history.history.items())])
+    print("digest", hashlib.sha256(b"".join(each.numpy().tobytes() for each in values) + logs.encode()).hexdigest())
+
+
 torch.set_num_threads(1)
-{"lightning": with_lightning, "transformers": with_transformers, "accelerate": with_accelerate}[sys.argv[1]]()
+os.environ["KERAS_BACKEND"] = "torch"
+{"lightning": with_lightning, "transformers": with_transformers, "accelerate": with_accelerate, "keras": with_keras}[sys.argv[1]]()
 if torch.distributed.is_initialized():
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()

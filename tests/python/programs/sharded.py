@@ -1,14 +1,17 @@
-"""FSDP2 and tensor parallelism through DCP: sharded.py save|plan|load STEPS. `save` trains under State, `plan` saves by DCP's plans,
-`load` reads what either saved, by dcp.load, on another number of processes. All print a digest of the whole state."""
+"""FSDP2 and tensor parallelism through DCP: sharded.py save|plan|load STEPS [FOLDER]. `save` trains under State, `plan` saves by DCP's
+plans, `load` reads what either saved, in FOLDER, by dcp.load, on another number of processes. All print a digest of the whole state. SLOW is
+how many seconds a step takes longer. With CAIRN_FAKE Cairn is played."""
 import hashlib
 import os
 import sys
+import time
 
-import fake_cairn
+if "CAIRN_FAKE" in os.environ:
+    import fake_cairn
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict, set_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -35,6 +38,7 @@ def build():
 
 
 def train(net, optimizer, step):
+    time.sleep(float(os.environ.get("SLOW", "0")))
     draw = torch.Generator().manual_seed(step)
     optimizer.zero_grad()
     net(torch.randn(6, 10, generator=draw)).pow(2).mean().backward()
@@ -59,6 +63,18 @@ def say(state):
         print("digest", found.hexdigest())
 
 
+def restored(session, net, optimizer):
+    """The finished steps of the state that DCP reads from Cairn."""
+    found = session.restore()
+    if found is None:
+        return 0
+    state = states(net, optimizer)
+    dcp.load(state, storage_reader=cairn.torch.dcp.StorageReader(found))
+    set_model_state_dict(net, state["model"])
+    set_optimizer_state_dict(net, optimizer, state["optimizer"])
+    return found.step
+
+
 def main():
     dist.init_process_group("gloo")
     net, optimizer = build()
@@ -66,7 +82,7 @@ def main():
         for parameter in net.parameters():
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()  # Adam's tensors are there
-        stored = Stored(fake_cairn.module.open("", False).restore())
+        stored = cairn.load(sys.argv[3]) if len(sys.argv) > 3 else Stored(fake_cairn.module.open("", False).restore())
         state = states(net, optimizer)
         state["optimizer"]["param_groups"][0]["lr"] = 7.0
         dcp.load(state, storage_reader=cairn.torch.dcp.StorageReader(stored))
@@ -76,8 +92,9 @@ def main():
     else:
         with cairn.Session.open() as session:
             if HOW == "plan":
-                writer = cairn.torch.dcp.StorageWriter(session, STEPS)
-                for step in range(STEPS):
+                start = restored(session, net, optimizer)
+                writer = cairn.torch.dcp.StorageWriter(session, STEPS, start)
+                for step in range(start, STEPS):
                     train(net, optimizer, step)
                     writer.save(states(net, optimizer), step + 1)
                 writer.wait(STEPS)

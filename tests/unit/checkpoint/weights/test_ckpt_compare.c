@@ -137,6 +137,24 @@ static void equal_states_are_equal_in_every_tensor(void **state)
     }
 }
 
+static void what_no_tensor_has_is_compared_too(void **state)
+{
+    struct world *w = *state;
+    w->a.sample.tensors[1] = w->a.sample.tensors[2]; /* "long" and "counts" aren't in the tables */
+    w->b.sample.tensors[1] = w->b.sample.tensors[2];
+    w->a.sample.state.tensor_count = w->b.sample.state.tensor_count = 2;
+    w->b.parameters[6 + CHUNK] += 1;
+    w->b.counts[COUNTS - 1]++;
+    compare(w);
+    assert_int_equal(w->count, 4);
+    assert_int_equal(result(w, "small")->kind, COMPARE_EQUAL);
+    assert_int_equal(result(w, "matrix")->kind, COMPARE_EQUAL);
+    const struct compare_tensor *rest = result(w, "(parameters from 6)");
+    assert_int_equal(rest->elements, LONG);
+    assert_int_equal(rest->differing, 1);
+    assert_int_equal(result(w, "(counts)")->differing, 1);
+}
+
 /* A part ends where a chunk does, so that none is decoded twice. */
 static void a_chunk_of_any_float_is_one_part(void **state)
 {
@@ -239,6 +257,7 @@ int main(void)
 #define COMPARISON(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_of_any_float_is_one_part),
+        COMPARISON(what_no_tensor_has_is_compared_too),
         COMPARISON(equal_states_are_equal_in_every_tensor),
         COMPARISON(differences_are_found_on_both_sides_of_every_chunk_s_border),
         COMPARISON(values_that_are_no_numbers_are_counted_apart),
