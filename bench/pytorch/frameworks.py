@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("frameworks_program.py")
 WAYS = {"plain DDP, DCP": "plain", "Lightning": "lightning", "Transformers' Trainer": "transformers", "Accelerate": "accelerate",
         "Keras (torch)": "keras"}
-PRELOAD = {"lightning": ", lightning.pytorch", "transformers": ", transformers", "accelerate": ", accelerate"}
-CALLBACKS = ("plain", "lightning", "transformers", "accelerate")
+PRELOAD = {"lightning": ", lightning.pytorch", "transformers": ", transformers", "accelerate": ", accelerate", "keras": ", keras"}
+CALLBACKS = ("plain", "lightning", "transformers", "accelerate", "keras")
 KILL, PATIENCE_S = 35, 240
 STEP, DIGEST = re.compile(r"^step (\d+) at (\S+)$", re.M), re.compile(r"^digest (\S+)$", re.M)
 
@@ -83,7 +83,7 @@ name: bench
 command:
   run: [{self.options.python}, {PROGRAM}, {self.way}, cairn]
   workdir: {self.folder}
-  env: {{PYTHONPATH: {self.options.package}}}
+  env: {{PYTHONPATH: {self.options.package}, KERAS_BACKEND: torch}}
   preload: [torch, torch._dynamo{PRELOAD.get(self.way, '')}]
 workers: {{count: 1}}
 checkpoint: {{every: 10 steps}}
@@ -146,7 +146,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", required=True, help="an interpreter that has PyTorch and the frameworks")
     parser.add_argument("--bin", type=lambda text: Path(text).resolve(), help="Cairn's programs; without it only the rows alone")
-    parser.add_argument("--package", type=Path, default=ROOT / "python", help="the folder that has the built package cairn")
+    parser.add_argument("--package", type=lambda text: Path(text).resolve(), default=ROOT / "python",
+                        help="the folder that has the built package cairn")
     parser.add_argument("--only", nargs="+", choices=sorted(WAYS.values()), help="only these loops")
     parser.add_argument("--verbose", action="store_true", help="prints the words of a program that never ended")
     options = parser.parse_args()

@@ -186,13 +186,19 @@ def with_keras():
     model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(64), keras.layers.BatchNormalization(), keras.layers.ReLU(),
                               keras.layers.Dropout(0.3), keras.layers.Dense(4)])
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    data = [Data()[at] for at in range(SIZE)]
-    numbers, labels = torch.stack([each[0] for each in data]).numpy(), torch.tensor([each[1] for each in data]).numpy()
 
     class Say(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             say(int(self.model.optimizer.iterations))
 
+    if UNDER:
+        import cairn.keras
+        batches = cairn.torch.Batches(SIZE, BATCH, 1)
+        model.fit(torch.utils.data.DataLoader(Data(), batch_sampler=batches), epochs=EPOCHS, verbose=0,
+                  callbacks=[Say(), cairn.keras.Callback(batches)])
+        return digest([torch.as_tensor(each) for each in model.get_weights()])
+    data = [Data()[at] for at in range(SIZE)]
+    numbers, labels = torch.stack([each[0] for each in data]).numpy(), torch.tensor([each[1] for each in data]).numpy()
     model.fit(numbers, labels, batch_size=BATCH, epochs=EPOCHS, verbose=0,
               callbacks=[keras.callbacks.BackupAndRestore("save", save_freq=EVERY), Say()])
     return digest([torch.as_tensor(each) for each in model.get_weights()])
