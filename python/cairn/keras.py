@@ -46,8 +46,8 @@ class Callback(keras.callbacks.Callback):
     Exact are weights, optimizer, seeds of layers, PyTorch's, NumPy's and Python's random states, metrics of the epoch under way,
     validation, and the order of the data. Not saved is what other callbacks keep for themselves: EarlyStopping and ReduceLROnPlateau
     count anew, the History has the epochs since the restart. In an epoch that was cut the numbers of batches that callbacks get begin
-    at 0 again. Copies are made between two steps, not beside them. One process: fit() on PyTorch knows no others. `_symbolic_build`
-    makes the model's and the optimizer's variables; a model whose call can't be traced is to be built before fit().
+    at 0 again. A run that ends before its last step (EarlyStopping) has failed for Cairn, and is started again. Copies are made between
+    two steps, not beside them. One process: fit() on PyTorch knows no others. A model whose call Keras can't trace is to be built before.
     """
 
     def __init__(self, batches: Batches, *, session: Session | None = None) -> None:

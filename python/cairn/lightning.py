@@ -35,6 +35,7 @@ class Callback(lightning.pytorch.Callback):
     (on_save_checkpoint) isn't saved; nor are sums of metrics of the epoch under way: those logged on_epoch are of the steps since the
     restart. Manual optimization is refused: how many steps there will be isn't known. Lightning's own handler of SIGTERM, which ends a
     run in the middle with code 0, is left out under Cairn: the library saves then. Where Cairn has a state, `ckpt_path` is ignored.
+    A run that ends before its last step (EarlyStopping, should_stop, max_time) has failed for Cairn, and is started again.
     """
 
     def __init__(self, batches: Batches | None = None, *, session: Session | None = None, ordered: bool = False) -> None:
