@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/unconst.h"
 #include "trainer/relay/internal.h"
 
 #define HELLO_MS INT64_C(5000)
@@ -93,7 +94,7 @@ static enum status send_all(int fd, const void *data, size_t size, int beside)
             struct cmsghdr head;
             char room[CMSG_SPACE(sizeof(int))];
         } control;
-        struct iovec part = { .iov_base = (void *)(uintptr_t)at, .iov_len = size };
+        struct iovec part = { .iov_base = unconst(at), .iov_len = size };
         struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
         if (beside >= 0) {
             memset(&control, 0, sizeof(control));
