@@ -121,7 +121,7 @@ static void await_wake(struct cairn *c)
     }
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000;
+    until.tv_nsec += LOOK_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     (void)sem_clockwait(&c->wake, CLOCK_MONOTONIC, &until);

@@ -74,9 +74,10 @@ static void ask_for_stacks(struct command_worker *c, uint32_t first, uint32_t co
     while (waits && worker_now_ms() < until) {
         worker_turn(c, WORKER_LOOK_MS);
         waits = false;
-        for (uint32_t i = first; i < first + count; i++)
+        for (uint32_t i = first; i < first + count; i++) {
             waits = waits ||
                     (asked[i] && !c->processes[i].ended && !process_is_stopped(&c->processes[i]));
+        }
     }
     worker_turn(c, 0);
 }

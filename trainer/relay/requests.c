@@ -244,10 +244,10 @@ static bool on_settle(struct relay *r, uint64_t step, struct relay_answer *out)
     const enum status st = settle(r, &committed);
     if (st == ST_TIMED_OUT)
         return refuse(out, ST_AGAIN, "nothing is decided yet");
+    if (st == ST_REFUSED)
+        return refuse(out, st, "another rank has passed this step: train on");
     if (st != ST_OK)
-        return refuse(out, st,
-                      st == ST_REFUSED ? "another rank has passed this step: train on"
-                                       : status_string(st));
+        return refuse(out, st, status_string(st));
     r->committed = committed > r->committed ? committed : r->committed;
     r->answered_step = (struct wire_step){ .step = r->committed };
     out->body = &r->answered_step;

@@ -412,9 +412,10 @@ static void refuse_steps(struct fsm_ctx *t)
 static void note_steps(struct fsm_ctx *t, uint64_t total_steps)
 {
     const struct fsm *m = t->m;
-    if (m->config.program && m->total_steps > 0 && total_steps > 0 && m->total_steps != total_steps)
+    if (m->config.program && m->total_steps > 0 && total_steps > 0 && m->total_steps != total_steps) {
         fsm_emit_event(t, "steps", "the program has %llu steps now, and had %llu before",
                        (unsigned long long)total_steps, (unsigned long long)m->total_steps);
+    }
 }
 
 /* Refuses a rank whose data are not the job's. */
