@@ -61,7 +61,8 @@ static void bench_steps(struct cairn *c)
         CHECK(i < atomic_load(&next_due));
     }
     const double bare = (double)(clock_mono_ns() - before) / STEPS;
-    (void)printf("step   %6.1f ns   bare %6.1f ns\n", ours, bare);
+    (void)printf("step     %6.1f ns   bare store and load %6.1f ns   ratio %.2f\n", ours, bare,
+                 ours / bare);
 }
 
 static void bench_saves(struct cairn *c, const void *const *data, uint64_t bytes, uint32_t saves)
@@ -87,9 +88,12 @@ static void bench_saves(struct cairn *c, const void *const *data, uint64_t bytes
         memcpies[i - 2] = (double)(ended - copied) / 1e6;
     }
     free(other);
-    (void)printf("begin  %6.3f ms   of %.0f MB\n", median(begins, saves), (double)bytes / 1e6);
-    (void)printf("copy   %6.1f ms   memcpy %6.1f ms\n", median(copies, saves),
-                 median(memcpies, saves));
+    const double begin = median(begins, saves), copy = median(copies, saves);
+    const double yardstick = median(memcpies, saves);
+    (void)printf("begin    %6.3f ms   memcpy of %.0f MB %6.1f ms   ratio %.3f\n", begin,
+                 (double)bytes / 1e6, yardstick, begin / yardstick);
+    (void)printf("copy     %6.1f ms   memcpy %6.1f ms   ratio %.2f\n", copy, yardstick,
+                 copy / yardstick);
 }
 
 /* Another start of the program, which finds the copy that was sealed last. */
@@ -122,8 +126,9 @@ static void bench_restore(const struct fake_worker *before, const struct cairn_t
         times[i] = (double)(ended - began) / 1e6;
         cairn_state_close(state);
     }
-    (void)printf("restore%6.1f ms   memcpy %6.1f ms\n", median(times, saves),
-                 median(memcpies, saves));
+    const double restore = median(times, saves), yardstick = median(memcpies, saves);
+    (void)printf("restore  %6.1f ms   memcpy %6.1f ms   ratio %.2f\n", restore, yardstick,
+                 restore / yardstick);
     cairn_close(c);
     fake_stop(&worker);
     fake_release(&worker);

@@ -26,7 +26,8 @@ RUNS = {
     "page": ("--jobs 2 --rows 200 --rounds 1 --only answers,memory", ["page/cold/keep/median", "memory/cairnd"]),
 }
 # Others: what each says of itself, or what runs it.
-TEXTS = {"live": "4 1", "restore": "--ranks 2 --mb 4 --rounds 1 --store 1000 --dir HERE"}
+TEXTS = {"live": "4 1", "restore": "--ranks 2 --mb 4 --rounds 1 --store 1000 --dir HERE",
+         "library": "--mb 8 --saves 2"}
 ELSEWHERE = {"coordinator": "below", "fleet": "by coordinator", "page_fill": "by page", "gpu": "needs a GPU"}
 
 SMALL = {"ranks": 8, "saves": 1, "save-every": 3, "jobs": 4, "queued": 4, "ended": 10, "alive": 2, "nodes": 6, "rounds": 2,

@@ -328,12 +328,16 @@ static void release_run(struct command_worker *c)
     c->options = NULL;
 }
 
-/* Returns the program's time after SIGTERM. */
+/* Returns the program's time after SIGTERM. One whose state is in copies has nothing left to do where
+ * it will be started anew: it would only delay that. */
 static int64_t grace_of(struct command_worker *c)
 {
     const int64_t whole = c->options->job->command.grace_ms;
-    const bool short_one = stop_of(c) != COMMAND_LEAVES && whole > COMMAND_PARK_GRACE_MS;
-    return short_one ? COMMAND_PARK_GRACE_MS : whole;
+    if (stop_of(c) == COMMAND_LEAVES)
+        return whole;
+    if (c->relay != NULL && c->news.ready)
+        return 0;
+    return whole < COMMAND_PARK_GRACE_MS ? whole : COMMAND_PARK_GRACE_MS;
 }
 
 /* Makes the folder that the program writes to. */
