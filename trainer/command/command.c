@@ -328,8 +328,8 @@ static void release_run(struct command_worker *c)
     c->options = NULL;
 }
 
-/* Returns the program's time after SIGTERM. One whose state is in copies has nothing left to do where
- * it will be started anew: it would only delay that. */
+/* Returns the program's time after SIGTERM. One whose state is in copies has nothing left to do
+ * where it will be started anew: it would only delay that. */
 static int64_t grace_of(struct command_worker *c)
 {
     const int64_t whole = c->options->job->command.grace_ms;

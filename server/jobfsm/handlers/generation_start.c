@@ -412,7 +412,8 @@ static void refuse_steps(struct fsm_ctx *t)
 static void note_steps(struct fsm_ctx *t, uint64_t total_steps)
 {
     const struct fsm *m = t->m;
-    if (m->config.program && m->total_steps > 0 && total_steps > 0 && m->total_steps != total_steps) {
+    const bool is_known = m->config.program && m->total_steps > 0 && total_steps > 0;
+    if (is_known && m->total_steps != total_steps) {
         fsm_emit_event(t, "steps", "the program has %llu steps now, and had %llu before",
                        (unsigned long long)total_steps, (unsigned long long)m->total_steps);
     }
