@@ -54,19 +54,22 @@ class Torchrun:
 
 class Cairn:
     def __init__(self, options, folder, preload):
-        self.options, self.home = options, folder / "home"
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
-        self.environment.update(CAIRN_HOME=str(self.home), CAIRN_COPIES=str(folder / "copies"), XDG_CONFIG_HOME=str(folder))
-        self.call("up", "--slots", options.processes)
-        job = folder / "job.yaml"
-        job.write_text(f"""\
+        self.begin(options, folder, f"""\
 name: bench
 command:
   run: [{options.python}, {SCRIPT}, {", ".join(f'"{text}"' for text in ARGUMENTS)}]
   progress: 'step (\\d+)'
   preload: [{"torch" if preload else ""}]
 workers: {{count: {options.processes}}}
-""", encoding="utf-8")
+""")
+
+    def begin(self, options, folder, text):
+        self.options, self.home = options, folder / "home"
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
+        self.environment.update(CAIRN_HOME=str(self.home), CAIRN_COPIES=str(folder / "copies"), XDG_CONFIG_HOME=str(folder))
+        self.call("up", "--slots", options.processes)
+        job = folder / "job.yaml"
+        job.write_text(text, encoding="utf-8")
         self.call("submit", job)
 
     def call(self, *arguments):

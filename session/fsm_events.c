@@ -386,7 +386,7 @@ uint64_t session_fsm_next_due(const struct session_fsm *fsm)
         return 0;
     if (!fsm->ready_known)
         return UINT64_MAX;
-    /* Who has reached a step may not have looked yet what is due after it: what was asked counts.
+    /* A rank that has reached a step may not have looked yet what is due: what it asked for counts.
      * The last step stays due: its save may be dropped. */
     const uint64_t step = fsm->asked_step;
     uint64_t next = fsm->ready.total_steps;

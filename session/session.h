@@ -306,9 +306,9 @@ struct session_snapshot {
      * buffers are the host's copies, and the device's may change. */
     enum status (*start)(void *arg);
     enum status (*wait)(void *arg);
-    /* Of a state in another process, else NULL: called by the copier, waits until the file has the
-     * data and the hashes of its pieces. It returns soon after the session has ended, or is to be
-     * closed. out_stall_us: how long that process's steps waited for it. */
+    /* For a state in another process, else NULL: the copier calls it, and it waits until the file
+     * has the data and the hashes of its pieces. It returns soon after the session has ended, or is
+     * to be closed. out_stall_us: how long that process's steps waited for it. */
     enum status (*fill)(void *arg, uint64_t *out_stall_us);
     void *arg;
     int64_t patience_ms; /* begin waits so long, for whatever it is; 0: as long as it takes */

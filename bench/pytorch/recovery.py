@@ -34,12 +34,7 @@ class Saved(programs.Cairn):
     """The program as a job that Cairn saves."""
 
     def __init__(self, options, folder, words, more="memory_every: 1 step", hang="none"):
-        self.options, self.home, self.words, self.more = options, folder / "home", words, more
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
-        self.environment.update(CAIRN_HOME=str(self.home), CAIRN_COPIES=str(folder / "copies"), XDG_CONFIG_HOME=str(folder))
-        self.call("up", "--slots", options.processes)
-        job = folder / "job.yaml"
-        job.write_text(f"""\
+        self.begin(options, folder, f"""\
 name: bench
 command:
   run: [{options.python}, {", ".join(f'"{word}"' for word in words)}]
@@ -47,9 +42,8 @@ command:
   preload: [torch, torch._dynamo, torch.nn.parallel]
   hang: {hang}
 workers: {{count: {options.processes if "step_program" not in str(words[0]) else 1}}}
-checkpoint: {{every: 1000 steps, {self.more}}}
-""", encoding="utf-8")
-        self.call("submit", job)
+checkpoint: {{every: 1000 steps, {more}}}
+""")
 
     def hurt(self, ranks, what):
         for pid in ranks:

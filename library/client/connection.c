@@ -15,7 +15,8 @@
 
 _Atomic(struct cairn *) library_open_one;
 
-/* It guards library_open_one: a fork waits until a connection is open or closed as a whole. */
+/* This lock guards library_open_one: a fork waits until a connection is open or closed as a whole.
+ */
 static pthread_mutex_t one_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 

@@ -126,8 +126,8 @@ static bool are_all_there(const struct session_copy *copies, size_t count,
     return found == like->size;
 }
 
-/* Of copies that lie together on the node where all run, and that the generation may use, the
- * newest is used, or a newer checkpoint. */
+/* The newest of the copies that the generation may use, which all lie on the node where it runs,
+ * is used, or a newer checkpoint. */
 static void check_copies(struct sim *sim, uint32_t job, const struct fsm *m, uint64_t start)
 {
     struct session_copy copies[COPIES_MAX + 1];

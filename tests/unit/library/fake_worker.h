@@ -74,7 +74,7 @@ struct fake_worker {
     struct layout_places places;
     struct wire_page *page;
 
-    /* Its own. */
+    /* What is the worker's own. */
     struct copy_file files[FAKE_FILES];
     uint32_t file; /* that is filled, or was last */
     int listener, page_fd;

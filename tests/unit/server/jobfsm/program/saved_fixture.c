@@ -79,7 +79,8 @@ void saved_fail(struct bench *b, uint32_t rank)
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
-/* It does, and all workers park; those who say so bring a whole state, which none of them has. */
+/* The program fails, and all workers park; those who say so bring a whole state, which none of
+ * them has. */
 void saved_fail_and_park(struct bench *b)
 {
     saved_fail(b, 1);

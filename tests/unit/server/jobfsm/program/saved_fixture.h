@@ -19,7 +19,7 @@ struct bench *saved_run_with(void **state, struct fsm_config config);
 struct bench *saved_run(void **state);
 /* The program of the rank has ended with code 0. */
 void saved_finish(struct bench *b, uint32_t rank, uint64_t step);
-/* It failed, and its worker stays. */
+/* The program of the rank has failed, and its worker stays. */
 void saved_fail(struct bench *b, uint32_t rank);
 /* That of rank 1 does, and all workers park; they say that they have all of the state. */
 void saved_fail_and_park(struct bench *b);

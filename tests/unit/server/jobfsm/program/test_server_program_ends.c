@@ -77,7 +77,8 @@ static void stand_still(struct bench *b, int64_t ms)
     }
 }
 
-/* It is in something that takes long, or stuck: what is in memory is saved by another start. */
+/* The program is in something that takes long, or stuck: what is in memory is saved by another
+ * start. */
 static void who_does_not_come_to_the_step_is_started_anew_and_saves_then(void **state)
 {
     struct fsm_config config = saved_config();
