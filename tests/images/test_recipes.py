@@ -43,6 +43,7 @@ def packages_of_libraries():
         named = set(re.findall(r"NEEDED\s+(\S+)", named))
         placed = subprocess.run(["ldd", BIN / program], capture_output=True, text=True, check=True).stdout
         places = dict(re.findall(r"(\S+) => (/\S+)", placed))
+        places |= {Path(path).name: path for path in re.findall(r"^\s+(/\S+) \(", placed, re.MULTILINE)}  # the loader
         assert named <= set(places), f"{program}: {named - set(places)} not found"
         for library in named:
             path = Path(places[library]).resolve()
