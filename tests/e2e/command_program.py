@@ -19,12 +19,14 @@ def connect():
     """To all peers at rank 0, to rank 0 elsewhere."""
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if RANK == 0:
+        time.sleep(float(os.environ.get("LISTEN_S", "0")))
         with socket.create_server(address) as server:
             return [server.accept()[0] for _ in range(SIZE - 1)]
     for _ in range(500):
         try:
             return [socket.create_connection(address)]
         except ConnectionRefusedError:
+            print("refused in generation", os.environ["CAIRN_GENERATION"], flush=True)
             time.sleep(0.02)
     raise SystemExit("rank 0 doesn't come")
 

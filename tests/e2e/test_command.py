@@ -76,6 +76,18 @@ def test_who_is_killed_comes_back_and_the_result_is_the_same(rank, sets, quiet):
         assert "started cold" not in logs(home, job)
 
 
+def test_others_are_started_once_rank_0_listens(quiet):
+    """As soon as a start before has shown that it does. On a machine that is too slow for that the logs say so."""
+    with Home() as home:
+        job = submit(home, env={"AT": "12:1:kill", "LISTEN_S": "0.1"}, command__preload="[json, socket]")
+        home.wait_state(job, "SUCCEEDED")
+        assert result(home) == quiet
+        said = logs(home, job)
+        assert "refused in generation 1" in said
+        seen = "the others are started then" in said and "doesn't listen yet" not in said
+        assert not seen or "refused in generation 2" not in said, said
+
+
 def test_imports_that_start_threads_are_told_and_done_without(quiet):
     with Home() as home:
         (home.dir / "threads.py").write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()\n",

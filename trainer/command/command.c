@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/io.h"
+#include "trainer/command/first.h"
 #include "trainer/command/hang.h"
 #include "trainer/command/worker.h"
 
@@ -212,8 +213,14 @@ static enum status start_program(struct command_worker *c, struct reason *why)
     if (st == ST_OK)
         st = launch_arguments(c->options->job, &argv);
     fault_point("trainer.command");
-    for (uint32_t i = 0; i < c->count && st == ST_OK; i++)
+    for (uint32_t i = 0; i < c->count && st == ST_OK; i++) {
+        const bool first = c->place.rank + i == 0;
+        if (i == (c->place.rank == 0)) /* before the worker's first process of another rank */
+            first_await(c);
         st = start_one(c, i, argv, why);
+        if (first)
+            first_started(c);
+    }
     if (st == ST_OK) {
         LOG_INFO(c->options->log, "%s: %u of %u processes, as ranks %u to %u, on %s port %u",
                  argv[0], c->count, c->place.size, c->place.rank, c->place.rank + c->count - 1,
@@ -260,7 +267,7 @@ static bool prepare(struct command_worker *c, struct command_failure *out_failur
         return false;
     }
     st = launch_meet(session_rendezvous(o->session), o->assignment, c->count, o->gpu, MEET_MS,
-                     &c->place, &why);
+                     &c->listening, &c->place, &why);
     if (st == ST_OK)
         return serve(c, out_failure);
     *out_failure = failure_of(CAIRN__V1__FAULT_KIND__FORMATION, &why, st);
@@ -294,7 +301,7 @@ static struct command_failure judge(struct command_worker *c, uint32_t i)
 static enum command_end watch(struct command_worker *c, struct command_failure *out_failure)
 {
     for (;;) {
-        worker_turn(c, WORKER_LOOK_MS);
+        worker_turn(c, first_look(c, WORKER_LOOK_MS));
         if (stop_of(c) != COMMAND_GOES_ON)
             return COMMAND_STOPPED;
         const uint32_t failed = find_failed(c);
@@ -375,6 +382,7 @@ enum command_end command_run(struct command_worker *command, const struct comman
     c->options = options;
     c->count = (uint32_t)options->job->command.processes;
     c->step = 0;
+    c->first_ms = 0;
     c->news = (struct relay_news){ .step = 0 };
     CHECK(c->count >= 1 && c->count <= COMMAND_PROCESSES_MAX);
     for (uint32_t i = 0; i < c->count; i++)

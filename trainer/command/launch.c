@@ -20,8 +20,9 @@ extern char **environ;
 
 /* What a worker brings to the round "command". Fixed size: there may be a thousand. */
 struct part {
-    char node[96], gpu[96], host[LAUNCH_HOST - 8];
+    char node[96], gpu[88], host[LAUNCH_HOST - 8];
     uint16_t port;
+    struct launch_listening listening;
 };
 _Static_assert(sizeof(struct part) <= RENDEZVOUS_COMMON_MAX, "a part fits into a round");
 
@@ -126,13 +127,15 @@ static void find_place(const struct rendezvous_got *got, uint32_t workers, uint3
 
 enum status launch_meet(const struct rendezvous *rendezvous,
                         const struct session_assignment *assignment, uint32_t processes,
-                        const char *gpu, int64_t timeout_ms, struct launch_place *out,
+                        const char *gpu, int64_t timeout_ms,
+                        struct launch_listening *listening, struct launch_place *out,
                         struct reason *out_why)
 {
     struct part mine;
     enum status st = make_part(assignment, gpu, &mine, out_why);
     if (st != ST_OK)
         return st;
+    mine.listening = *listening;
     const struct rendezvous_part part = { .common = &mine, .common_size = sizeof(mine) };
     auto_free struct rendezvous_got *got = calloc(assignment->size, sizeof(*got));
     if (got == NULL)
@@ -145,6 +148,8 @@ enum status launch_meet(const struct rendezvous *rendezvous,
             st = ST_INVALID;
         other->node[sizeof(other->node) - 1] = other->gpu[sizeof(other->gpu) - 1] = '\0';
         other->host[sizeof(other->host) - 1] = '\0';
+        if (other->listening.generation > listening->generation)
+            *listening = other->listening;
     }
     if (st == ST_OK)
         find_place(got, assignment->size, assignment->rank, processes, out);

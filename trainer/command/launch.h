@@ -31,14 +31,22 @@ struct launch_place {
     char relay[64];          /* WIRE_SOCKET_ENV; "": nobody serves the program */
 };
 
+/* How soon the program's rank 0 listened at MASTER_PORT (first.h). */
+struct launch_listening {
+    uint32_t generation; /* of the start that showed it; 0: none did */
+    uint32_t ms;         /* after its start; 0: not soon */
+};
+
 /*
  * Exchanges with all workers of the generation what follows from their nodes. gpu: this worker's
- * CUDA_VISIBLE_DEVICES; "": none.
+ * CUDA_VISIBLE_DEVICES; "": none. listening: what this worker has seen; becomes the newest that any
+ * worker has.
  * Errors: of a round (common/rendezvous.h); ST_IO: no port can be bound; ST_TOO_LONG: a name
  */
 MUST_CHECK enum status launch_meet(const struct rendezvous *rendezvous,
                                    const struct session_assignment *assignment, uint32_t processes,
-                                   const char *gpu, int64_t timeout_ms, struct launch_place *out,
+                                   const char *gpu, int64_t timeout_ms,
+                                   struct launch_listening *listening, struct launch_place *out,
                                    struct reason *out_why);
 
 /* Makes the environment of the worker's process number `local`: this process's own, the job's

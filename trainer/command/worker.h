@@ -32,6 +32,7 @@ struct command_worker {
     bool adopts;             /* orphans come to this process */
     struct preload *preload; /* of all runs; NULL: processes are started cold */
     bool cold;               /* the interpreter was given up */
+    struct launch_listening listening;
 
     /* Members of one run. */
     const struct command_options *options;
@@ -41,6 +42,7 @@ struct command_worker {
     struct pattern *progress;
     struct failure_patterns patterns;
     struct launch_place place;
+    int64_t first_ms;    /* when rank 0 was started, which is looked at; 0: not */
     struct relay *relay; /* NULL: the job saves nothing */
     struct relay_news news;
     uint64_t step;

@@ -1,14 +1,17 @@
 /* Where the processes of a program stand, what they are told of it, and that they end whole. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/test.h"
+#include "trainer/command/first.h"
 #include "trainer/command/launch.h"
 #include "trainer/command/process.h"
 
@@ -51,10 +54,14 @@ static void test_places_count_by_node(void **state)
             struct session_assignment assignment = {
                 .size = WORKERS, .rank = i, .nodes = (char *const *)nodes, .host = "127.0.0.1"
             };
+            struct launch_listening listening = { .generation = 10 + i, .ms = i };
             round.rank = i;
-            enum status st = launch_meet(&rendezvous, &assignment, 2, gpu, 1000, &place, &why);
+            enum status st =
+                launch_meet(&rendezvous, &assignment, 2, gpu, 1000, &listening, &place, &why);
             if (pass == 0)
                 continue;
+            assert_int_equal(listening.generation, 13); /* the newest counts */
+            assert_int_equal(listening.ms, 3);
             assert_int_equal(st, ST_OK);
             assert_int_equal(place.size, 8);
             assert_int_equal(place.rank, 2 * i);
@@ -66,6 +73,30 @@ static void test_places_count_by_node(void **state)
             assert_string_equal(place.master_host, "127.0.0.1");
             assert_string_equal(place.gpus, i % 2 == 0 ? "GPU-0,GPU-2" : "GPU-1,GPU-3");
         }
+    }
+}
+
+static void test_a_listener_is_seen(void **state)
+{
+    (void)state;
+    static const struct sockaddr_in6 any_v6 = { .sin6_family = AF_INET6 };
+    static const struct sockaddr_in any_v4 = { .sin_family = AF_INET };
+    const struct sockaddr *const addresses[] = { (const struct sockaddr *)&any_v4,
+                                                 (const struct sockaddr *)&any_v6 };
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_in6 bound; /* both kinds have the port at the same place */
+        socklen_t size = sizeof(bound);
+        const int fd = socket(addresses[i]->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0 && i == 1)
+            return; /* a machine without IPv6 */
+        assert_int_equal(bind(fd, addresses[i], i == 0 ? sizeof(any_v4) : sizeof(any_v6)), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&bound, &size), 0);
+        const uint32_t port = ntohs(bound.sin6_port);
+        assert_false(first_listens(port)); /* bound only */
+        assert_int_equal(listen(fd, 1), 0);
+        assert_true(first_listens(port));
+        assert_int_equal(close(fd), 0);
+        assert_false(first_listens(port));
     }
 }
 
@@ -223,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places_count_by_node),
+        cmocka_unit_test(test_a_listener_is_seen),
         cmocka_unit_test(test_the_environment_is_ours_then_the_jobs_then_the_place),
         cmocka_unit_test(test_text_is_for_the_shell),
         cmocka_unit_test(test_all_that_comes_of_a_process_is_killed),
