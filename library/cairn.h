@@ -14,7 +14,7 @@
  * Blobs are private bytes: random states, positions. A state that was saved by other ranks, or by
  * more or fewer of them, can be read: boxes are put together from whoever had them.
  *
- * No call waits for another rank, but cairn_finish. The library needs libc only. It has one thread,
+ * No call waits for another rank, but cairn_finish and cairn_last. The library needs libc only. It has one thread,
  * which copies. A forked child can't use its parent's connection: calls return CAIRN_CLOSED there.
  *
  * Thread: one at a time, but cairn_beat, cairn_want, cairn_log and cairn_fail: any.
@@ -195,6 +195,17 @@ CAIRN_API void cairn_save_cancel(struct cairn *c);
  *         CAIRN_STALE
  */
 CAIRN_API CAIRN_MUST_CHECK int cairn_finish(struct cairn *c, uint64_t finished);
+
+/*
+ * Says that the program ends by itself with this step, before total_steps (early stopping), and
+ * waits until all ranks have said so. Its save is due then (cairn_step), and cairn_finish follows:
+ * the job is done. After the step, best before anything of it is saved: a start that goes on from
+ * that has to decide the same. reason: of 127 bytes at most, for people; or NULL. Since CAIRN_0.5;
+ * a worker of an older version ends the connection.
+ * Errors: CAIRN_INVALID  a later step is finished, or beyond total_steps, or another was said
+ *         CAIRN_STALE    among others: the ranks don't end with the same step, which fails the job
+ */
+CAIRN_API CAIRN_MUST_CHECK int cairn_last(struct cairn *c, uint64_t finished, const char *reason);
 
 /* Asks for a save soon. leaves: this process has to end within grace_ms. Returns at once. */
 CAIRN_API void cairn_want(struct cairn *c, int leaves, uint64_t grace_ms, const char *reason);

@@ -57,6 +57,8 @@ void session_fsm_row(struct session_fsm *fsm, const struct session_row *row, int
 /* Adds one more step to the time of this rank's lanes. */
 void session_fsm_note_lanes(struct session_fsm *fsm, uint32_t lanes, int64_t us);
 void session_fsm_fault(struct session_fsm *fsm, const struct session_fault_record *fault);
+/* After session_fsm_ready: `step` is the last one instead. */
+void session_fsm_last(struct session_fsm *fsm, uint64_t step, const char *reason);
 void session_fsm_wanted(struct session_fsm *fsm, bool leaves, uint64_t grace_ms,
                         const char *reason);
 void session_fsm_finished(struct session_fsm *fsm, uint64_t step);

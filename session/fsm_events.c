@@ -114,6 +114,7 @@ enum status session_fsm_ready(struct session_fsm *fsm, const struct session_read
         return ST_NO_MEMORY;
     fsm->ready = *ready;
     fsm->ready.pins = fsm->ready_pins;
+    fsm->planned_steps = ready->total_steps;
     reason_set(&fsm->memory_reason, "%s", ready->memory_reason != NULL ? ready->memory_reason : "");
     fsm->ready.memory_reason = fsm->memory_reason.text;
     fsm->ready_known = true;
@@ -126,6 +127,15 @@ enum status session_fsm_ready(struct session_fsm *fsm, const struct session_read
         }
     }
     return ST_OK;
+}
+
+void session_fsm_last(struct session_fsm *fsm, uint64_t step, const char *reason)
+{
+    CHECK(fsm->ready_known);
+    CHECK(step <= fsm->ready.total_steps);
+    fsm->ready.total_steps = fsm->last_step = step;
+    reason_set(&fsm->last_reason, "%s", reason);
+    fsm->ready_said = false;
 }
 
 void session_fsm_row(struct session_fsm *fsm, const struct session_row *row, int64_t wall_ms)

@@ -87,7 +87,9 @@ static bool out_ready(const struct session_fsm *fsm, struct session_out *out)
     if (!fsm->ready_known || fsm->ready_said)
         return false;
     cairn__v1__ready__init(&out->ready);
-    out->ready.total_steps = fsm->ready.total_steps;
+    out->ready.total_steps = fsm->planned_steps;
+    out->ready.last_step = fsm->last_step;
+    out->ready.last_reason = unconst(fsm->last_reason.text);
     out->ready.steps_per_epoch = fsm->ready.steps_per_epoch;
     out->ready.parameters = fsm->ready.parameters;
     out->ready.state_bytes = fsm->ready.state_bytes;
@@ -300,7 +302,9 @@ bool session_fsm_next(const struct session_fsm *fsm, const struct session_progre
                out_rows(fsm, now_ms, out) || session_out_parked(fsm, out) ||
                out_finished(fsm, out) || out_progress(fsm, progress, now_ms, out);
     }
-    return out_fault(fsm, out) || out_join(fsm, out) || out_ready(fsm, out) ||
+    /* Once the round "last" is answered, the coordinator knows the last step from all ranks. */
+    const bool ready_first = fsm->last_step > 0 && out_ready(fsm, out);
+    return out_fault(fsm, out) || ready_first || out_join(fsm, out) || out_ready(fsm, out) ||
            out_rows(fsm, now_ms, out) || session_out_save(fsm, now_ms, out) ||
            out_passed(fsm, out) || out_wanted(fsm, out) || out_read(fsm, now_ms, out) ||
            out_finished(fsm, out) || out_progress(fsm, progress, now_ms, out);

@@ -290,7 +290,10 @@ struct session_fsm {
     bool offers_state; /* hello says what is `offered` */
     bool ready_known, ready_said;
     struct session_ready ready; /* its pins are ready_pins, its reason is memory_reason */
-    char *ready_pins;           /* owned */
+    uint64_t planned_steps;     /* the total that was said; ready.total_steps is last_step then */
+    uint64_t last_step;         /* the program ends with it, before that; 0: not said */
+    struct reason last_reason;
+    char *ready_pins; /* owned */
     struct reason memory_reason;
     bool copies_alone; /* a copy file could not be made on the node: memory_reason has it by now */
     uint64_t memory_bytes; /* bytes that copy files take */

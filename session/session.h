@@ -217,6 +217,10 @@ struct session_demand session_demand_of(const struct session_ready *ready);
 MUST_CHECK enum status session_set_ready(struct session *session,
                                          const struct session_ready *ready);
 
+/* Notes that the job ends with this step, before total_steps: it is the last one from now on, and
+ * the coordinator hears of it. All ranks say so, once. ST_STALE: the generation is over. */
+MUST_CHECK enum status session_last(struct session *session, uint64_t step, const char *reason);
+
 /* Like session_set_ready, for a spare, which saves nothing: only totals, sizes and pins are used.
  * ST_STALE: over. */
 MUST_CHECK enum status session_set_warm(struct session *session, const struct session_ready *ready);

@@ -311,6 +311,20 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
     return st;
 }
 
+enum status session_last(struct session *session, uint64_t step, const char *reason)
+{
+    enum status st = ST_STALE;
+    (void)pthread_mutex_lock(&session->mutex);
+    if (!session_fsm_ended(&session->fsm)) {
+        session_fsm_last(&session->fsm, step, reason);
+        session_tell_due(session);
+        session_wake(session);
+        st = ST_OK;
+    }
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
 void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, const char *reason)
 {
     (void)pthread_mutex_lock(&session->mutex);

@@ -87,6 +87,23 @@ int cairn_finish(struct cairn *c, uint64_t finished)
     return status;
 }
 
+int cairn_last(struct cairn *c, uint64_t finished, const char *reason)
+{
+    struct wire_last last = { .step = finished };
+    int status = check_ready(c, finished);
+    if (reason != NULL)
+        memcpy(last.reason, reason, strnlen(reason, sizeof(last.reason)));
+    while (status == CAIRN_OK) {
+        status = library_ask(c, WIRE_LAST, &last, sizeof(last), NULL);
+        if (status != CAIRN_AGAIN)
+            break;
+        status = check_ready(c, finished);
+    }
+    if (status == CAIRN_OK)
+        c->total_steps = finished;
+    return status;
+}
+
 /* ---- any thread ---- */
 
 void cairn_want(struct cairn *c, int leaves, uint64_t grace_ms, const char *reason)

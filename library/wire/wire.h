@@ -23,9 +23,10 @@
  * WANT     struct wire_want                               –
  * ROW      struct wire_row                                –
  * FAIL     text, not NUL-terminated                       –
+ * LAST     struct wire_last                               – ; AGAIN until all ranks have said it
  *
  * Where a request fails the answer's bytes are a text for people instead, not NUL-terminated.
- * SETTLE is answered within WIRE_SETTLE_MS, AGAIN if nothing is decided; all others within
+ * SETTLE is answered within WIRE_SETTLE_MS, AGAIN if nothing is decided; LAST soon; all others within
  * WIRE_ANSWER_MS. The worker ends a connection that says anything else; the rank has failed then.
  *
  * A save:  DUE, BEGIN, then the library fills the copy file, then COPIED. The copy file's head and
@@ -68,6 +69,7 @@ enum wire_kind {
     WIRE_WANT,
     WIRE_ROW,
     WIRE_FAIL,
+    WIRE_LAST,
 };
 
 struct wire_head {
@@ -147,6 +149,12 @@ struct wire_copied {
 struct wire_want {
     uint32_t leaves, zero;
     uint64_t grace_ms;
+    char reason[128];
+};
+
+/* The program ends with this step, before total_steps. */
+struct wire_last {
+    uint64_t step;
     char reason[128];
 };
 

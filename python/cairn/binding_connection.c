@@ -378,6 +378,20 @@ static PyObject *connection_finish(PyObject *object, PyObject *number)
     return none(status);
 }
 
+/* last(finished, reason) */
+static PyObject *connection_last(PyObject *object, PyObject *arguments)
+{
+    struct connection *self = (struct connection *)object;
+    unsigned long long finished = 0;
+    const char *reason = NULL;
+    if (!PyArg_ParseTuple(arguments, "Ks:last", &finished, &reason) || !enter(self))
+        return NULL;
+    int status = CAIRN_INVALID;
+    IN_TURN(self, status, cairn_last(self->c, finished, reason));
+    leave(self);
+    return none(status);
+}
+
 /* want(leaves, grace_ms, reason) */
 static PyObject *connection_want(PyObject *object, PyObject *arguments)
 {
@@ -480,6 +494,7 @@ static PyMethodDef connection_methods[] = {
     { "save_copied", connection_save_copied, METH_NOARGS, "Waits until all is copied." },
     { "save_cancel", connection_save_cancel, METH_NOARGS, "Gives up what was begun." },
     { "finish", connection_finish, METH_O, "finish(finished): waits for the commit" },
+    { "last", connection_last, METH_VARARGS, "last(finished, reason): waits for all ranks" },
     { "want", connection_want, METH_VARARGS, "want(leaves, grace_ms, reason)" },
     { "log", connection_log, METH_VARARGS, "log(step, names, values): False if some are unknown" },
     { "fail", connection_fail, METH_O, "fail(message)" },

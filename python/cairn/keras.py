@@ -46,8 +46,7 @@ class Callback(keras.callbacks.Callback):
     Exact are weights, optimizer, seeds of layers, PyTorch's, NumPy's and Python's random states, metrics of the epoch under way,
     validation, and the order of the data. Not saved is what other callbacks keep for themselves: EarlyStopping and ReduceLROnPlateau
     count anew, the History has the epochs since the restart. In an epoch that was cut the numbers of batches that callbacks get begin
-    at 0 again. A run that ends before its last step (EarlyStopping) has failed for Cairn, and is started again. Copies are made between
-    two steps, not beside them. One process: fit() on PyTorch knows no others. A model whose call Keras can't trace is to be built before.
+    at 0 again. A run that ends before its last step (EarlyStopping) ends the job. Copies are made between two steps, not beside them. One process: fit() on PyTorch knows no others. A model whose call Keras can't trace is to be built before.
     """
 
     def __init__(self, batches: Batches, *, session: Session | None = None) -> None:
@@ -57,6 +56,7 @@ class Callback(keras.callbacks.Callback):
         self._batches = batches
         self._guest = Guest(session, batches)
         self._epoch = self._steps = self._first = 0  # of the epoch; its first batch, where a restart has cut it
+        self._finished = 0
         self._metrics: list[tuple[Any, torch.Tensor]] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -73,7 +73,7 @@ class Callback(keras.callbacks.Callback):
         kinds = {"model": model.variables + ([seeds.state] if seeds is not None else []), "metrics": model.metrics_variables,
                  "optimizer": model.optimizer.variables if model.optimizer is not None else []}
         state = GuestState(model={name: _Variables(variables) for name, variables in kinds.items() if variables})
-        start = guest.begin(state, int(self.params["epochs"]) * self._steps, self._steps)
+        start = self._finished = guest.begin(state, int(self.params["epochs"]) * self._steps, self._steps)
         if start:
             model._initial_epoch = min(start, guest.total - 1) // self._steps
             self._first = start - model._initial_epoch * self._steps
@@ -95,8 +95,9 @@ class Callback(keras.callbacks.Callback):
             self._guest.before(finished, finished)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._finished = self._epoch * self._steps + self._first + batch + 1
         if not self._guest.idle and logs and "loss" in logs and batch % 10 == 0:
-            self._guest.session.log({"loss": logs["loss"]}, self._epoch * self._steps + self._first + batch + 1)
+            self._guest.session.log({"loss": logs["loss"]}, self._finished)
 
     def _end_cut_epoch(self) -> None:
         """At the end of a whole epoch Keras makes an iterator that it doesn't use, for which a DataLoader draws a random number."""
@@ -114,4 +115,4 @@ class Callback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         if not self._guest.idle:
-            self._guest.end((self._epoch + 1) * self._steps)
+            self._guest.end(self._finished, "fit() was ended by stop_training")

@@ -35,7 +35,7 @@ class Callback(lightning.pytorch.Callback):
     (on_save_checkpoint) isn't saved; nor are sums of metrics of the epoch under way: those logged on_epoch are of the steps since the
     restart. Manual optimization is refused: how many steps there will be isn't known. Lightning's own handler of SIGTERM, which ends a
     run in the middle with code 0, is left out under Cairn: the library saves then. Where Cairn has a state, `ckpt_path` is ignored.
-    A run that ends before its last step (EarlyStopping, should_stop, max_time) has failed for Cairn, and is started again.
+    A run that ends before its last step (EarlyStopping, should_stop, max_time) ends the job: what is saved then is its result.
     """
 
     def __init__(self, batches: Batches | None = None, *, session: Session | None = None, ordered: bool = False) -> None:
@@ -100,7 +100,8 @@ class Callback(lightning.pytorch.Callback):
             self._guest.session.log({"loss": loss}, trainer.global_step)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        self._guest.end(trainer.global_step)
+        names = [type(each).__name__ for each in trainer.callbacks if getattr(each, "stopped_epoch", 0)]
+        self._guest.end(trainer.global_step, f"fit() was ended by {', '.join(names) or 'should_stop'}")
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if not isinstance(exception, (SystemExit, KeyboardInterrupt)):

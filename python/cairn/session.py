@@ -41,7 +41,7 @@ class Session:
     Without Cairn (`python train.py`) the same calls do nothing: `session.alone` is true, nothing is ever due.
 
     Attributes: `rank`, `size`, `generation` (which start of the program this is, from 1 on), `job`, `alone`, `exit_due` (a save before
-    leaving was due: end with code 0 after `finish`).
+    leaving was due: end with code 0 after `finish`), `stopping` (what `stop` said; None).
     """
 
     job: str
@@ -51,12 +51,14 @@ class Session:
     has_state: bool
     alone: bool
     exit_due: bool
+    stopping: Optional[str]
 
     def __init__(self, connection: Any = None) -> None:
         """`Session.open()` is for people; connection: what `_cairn.open` returned, or None."""
         self._connection = connection
         self.alone = connection is None
         self.exit_due = False
+        self.stopping = None
         self._finished = 0
         self._unknown: set[str] = set()
         if connection is None:
@@ -163,6 +165,20 @@ class Session:
         """Waits until the save of the last step, or of one before leaving, is kept on all ranks."""
         if self._connection is not None:
             self._connection.finish(finished)
+
+    def last(self, finished: int, reason: str = "the program ends") -> None:
+        """Says that the program ends by itself with this step, before `total` (early stopping), and waits until all ranks have said so.
+
+        After the step, best before anything of it is saved. Then its save is due, and `finish` follows; the job is done, and `cairn why`
+        tells the reason. All ranks say the same step, or the job fails.
+        """
+        self.stopping = None
+        if self._connection is not None:
+            self._connection.last(finished, reason.encode()[:127].decode(errors="ignore"))
+
+    def stop(self, reason: str = "the program stops") -> None:
+        """Ends a loop of `cairn.torch.steps` with the step that is under way, before its last one; all ranks do so in the same step."""
+        self.stopping = reason
 
     # ---- words ----
 

@@ -35,7 +35,7 @@ class Callback(TrainerCallback):
     drawn as indices and not read. Not exact: random numbers that a dataset or a collator draws (masks, augmentations), since batches
     are read one ahead; cairn.torch.seeded makes those of a dataset functions of the sample. Nor datasets without a length, another number of processes (the Trainer counts batches, not samples), and the mean
     loss that is logged, which is over the steps since the restart. FSDP and DeepSpeed by Accelerate are not supported.
-    A run that ends before its last step (EarlyStoppingCallback) has failed for Cairn, and is started again.
+    A run that ends before its last step (EarlyStoppingCallback) ends the job: what is saved then is its result.
     """
 
     def __init__(self, trainer: Any, *, session: Session | None = None, ordered: bool = False) -> None:
@@ -96,4 +96,4 @@ class Callback(TrainerCallback):
             self._guest.session.log({names[name]: value for name, value in logs.items() if name in names}, state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
-        self._guest.end(state.global_step)
+        self._guest.end(state.global_step, "train() was ended by should_training_stop")

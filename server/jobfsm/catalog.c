@@ -65,10 +65,22 @@ const struct fsm_ckpt *fsm_find_ckpt(const struct fsm *m, uint64_t step, uint32_
     return fsm_ckpt_at((struct fsm *)m, step, generation);
 }
 
+uint64_t fsm_last_step(const struct fsm *m)
+{
+    const bool ends = m->last.step > 0 && m->last.generation == m->generation;
+    return ends ? m->last.step : m->total_steps;
+}
+
+bool fsm_is_last(const struct fsm *m, uint64_t step)
+{
+    const uint64_t last = fsm_last_step(m);
+    return last > 0 && step >= last;
+}
+
 bool fsm_final_committed(const struct fsm *m)
 {
     const struct fsm_ckpt *newest = fsm_newest(m);
-    return newest != NULL && m->total_steps > 0 && newest->step >= m->total_steps;
+    return newest != NULL && fsm_is_last(m, newest->step);
 }
 
 /* ---- chains: checkpoints that are read through others ---- */

@@ -4,7 +4,12 @@
 #include "server/jobfsm/ctx.h"
 
 struct fsm_ckpt *fsm_ckpt_at(struct fsm *m, uint64_t step, uint32_t generation);
-/* True if the checkpoint of the job's last step is committed. */
+/* Returns the step with which this generation ends: the job's last one, unless its program ends
+ * before it. 0: not known. */
+uint64_t fsm_last_step(const struct fsm *m);
+/* True if nothing follows this step. */
+bool fsm_is_last(const struct fsm *m, uint64_t step);
+/* True if the checkpoint of the last step is committed. */
 bool fsm_final_committed(const struct fsm *m);
 /* True if what the next generation would restore is still to be read after a report of damage, or
  * is read through a checkpoint that is set aside. */

@@ -18,8 +18,8 @@
  *   failure_policy   failures
  *   save_abort       saves that do not become checkpoints
  *   save             saves on their way to checkpoints
- *   handlers/divergence, load_balance, generation_start, generation_end, progress, liveness,
- *       spare_orders, requests, dispatch
+ *   handlers/divergence, load_balance, last_step, generation_start, generation_end, progress,
+ *       liveness, spare_orders, requests, dispatch
  *
  * The machine changes only within a turn: one event taken, with the actions that it leads to.
  */

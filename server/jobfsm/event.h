@@ -92,6 +92,8 @@ struct fsm_hello {
 struct fsm_ready {
     uint64_t total_steps, steps_per_epoch; /* total 0: not known */
     uint64_t state_bytes;                  /* of a checkpoint, raw; 0: not known */
+    uint64_t last_step;                    /* it ends by itself with this one; 0: not said */
+    const char *last_reason;
     const char *pins_differ; /* how its pins differ from the job's; NULL: they don't */
     const char *data_differ; /* how its data do; NULL: they don't, or pins_differ */
 };

@@ -252,6 +252,13 @@ struct fsm_accounts {
     int64_t at;       /* up to when it is booked */
 };
 
+/* A generation whose program ended by itself before its last step, and the step with which it did.
+ * Another generation may do otherwise. */
+struct fsm_last {
+    uint64_t step; /* 0: none did */
+    uint32_t generation;
+};
+
 struct fsm {
     char id[16];
     struct fsm_config config;
@@ -265,6 +272,7 @@ struct fsm {
     uint32_t failures; /* failures that cost steps */
     uint64_t step_max; /* high-water mark of finished steps */
     uint64_t total_steps, steps_per_epoch;
+    struct fsm_last last; /* of a program */
     uint64_t ran; /* bit i: generation - i was RUNNING: the pins of all its ranks were compared */
     struct fsm_restore restore;
     struct fsm_budget budget;

@@ -20,6 +20,8 @@ static const struct json_field fsm_fields[] = {
     FIELD(fsm, step_max, U64),
     FIELD(fsm, total_steps, U64),
     FIELD(fsm, steps_per_epoch, U64),
+    MEMBER(last.step, "last_step", U64),
+    MEMBER(last.generation, "last_generation", U32),
     MEMBER(restore.step, "restore_step", U64),
     MEMBER(restore.generation, "restore_generation", U32),
     MEMBER(restore.memory_generation, "memory_generation", U32),

@@ -329,7 +329,7 @@ void fsm_retain(struct fsm_ctx *t)
  * through too many already, or this is the job's last save. */
 const struct fsm_ckpt *fsm_choose_base(struct fsm *m, uint64_t step)
 {
-    if (!m->config.delta || m->base_refused || (m->total_steps > 0 && step >= m->total_steps))
+    if (!m->config.delta || m->base_refused || fsm_is_last(m, step))
         return NULL;
     for (size_t i = m->catalog_count; i > 0; i--) {
         struct fsm_ckpt *ckpt = &m->catalog[i - 1];

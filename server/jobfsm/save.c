@@ -116,7 +116,7 @@ static int find_or_open(struct fsm_ctx *t, uint32_t rank, uint64_t step)
         fsm_act_on(t, FSM_ACT_SEND_FOLDER, step, m->generation)->rank = rank;
         return -1;
     }
-    if (m->total_steps > 0 && step >= m->total_steps && m->state == FSM_RUNNING) {
+    if (fsm_is_last(m, step) && m->state == FSM_RUNNING) {
         FSM_MOVE(m, FSM_SAVING);
         m->dirty = true;
     }
@@ -346,7 +346,7 @@ static void after_commit(struct fsm_ctx *t, uint64_t step)
         m->ending.to = FSM_STOPPED; /* what it was to recover for is saved after all */
     if (fsm_ends(m) || !fsm_alive(m))
         return;
-    if (m->total_steps > 0 && step >= m->total_steps) {
+    if (fsm_is_last(m, step)) {
         fsm_end_generation(t, FSM_SUCCEEDED, true);
         return;
     }

@@ -166,8 +166,7 @@ static void give_up_on(struct fsm_ctx *t, int index)
     struct fsm *m = t->m;
     struct fsm_save *save = &m->saves[index];
     save->since = t->now;
-    bool last = m->total_steps > 0 && save->step >= m->total_steps;
-    if (!last && !save->wanted && !fsm_announced_exit(m, save->step)) {
+    if (!fsm_is_last(m, save->step) && !save->wanted && !fsm_announced_exit(m, save->step)) {
         FSM_SAVE_SET_STATE(t, save, FSM_SAVE_DROPPED);
         return;
     }

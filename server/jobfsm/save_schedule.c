@@ -105,7 +105,7 @@ bool fsm_leaves(const struct fsm *m)
 
 bool fsm_leaves_at(const struct fsm *m, uint64_t step)
 {
-    return (m->total_steps > 0 && step >= m->total_steps) || fsm_announced_exit(m, step);
+    return fsm_is_last(m, step) || fsm_announced_exit(m, step);
 }
 
 bool fsm_forget_announced(struct fsm *m, uint64_t step, bool *out_exit)
@@ -150,8 +150,8 @@ void fsm_announce_from(struct fsm_ctx *t, uint64_t from, bool exit)
     uint64_t step = step_by_now(t) + lead;
     if (step < from)
         step = from;
-    if (m->total_steps > 0 && step > m->total_steps)
-        step = m->total_steps;
+    if (fsm_is_last(m, step))
+        step = fsm_last_step(m);
     int free_at = -1;
     for (int i = 0; i < FSM_ANNOUNCED_MAX; i++) {
         struct fsm_announced *a = &m->due.announced[i];
@@ -408,8 +408,8 @@ struct fsm_awaited fsm_await_save(const struct fsm *m)
     struct fsm_awaited awaited = { .step = fsm_step_now(m) + 1,
                                    .generation = m->generation,
                                    .refused = m->store_full.refused };
-    if (m->total_steps > 0 && awaited.step > m->total_steps)
-        awaited.step = m->total_steps; /* the last one, which is on its way */
+    if (fsm_is_last(m, awaited.step))
+        awaited.step = fsm_last_step(m); /* the last one, which is on its way */
     if (m->state == FSM_PAUSED || fsm_state_final(m->state))
         return (struct fsm_awaited){ .step = 0 };
     return awaited;

@@ -173,6 +173,11 @@ class Connection:
     def save_cancel(self):
         self.addresses = None
 
+    def last(self, finished, reason):
+        assert 0 < finished <= self.total and reason
+        (self.folder / f"last-{self.rank}").write_text(f"{finished} {reason}", encoding="utf-8")
+        self.total = finished
+
     def finish(self, finished):
         self.save_copied()
         assert self.saved == finished

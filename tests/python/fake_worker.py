@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HELLO, LAYOUT, READY, DUE, BEGIN, COPIED, SETTLE, WANT, ROW, FAIL = range(1, 11)
+HELLO, LAYOUT, READY, DUE, BEGIN, COPIED, SETTLE, WANT, ROW, FAIL, LAST = range(1, 12)
 HEAD = struct.Struct("<IHHiI")
 ENTRY = struct.Struct("<128sIIII8Q8Q8Q")
 WIDTHS = (4, 2, 2, 4, 8, 1, 1, 1)  # of the buffers of library/wire/place.h
@@ -143,7 +143,7 @@ class Worker:
             data = text.encode()
         else:
             status = 0
-            data, fd = getattr(self, "_" + ("hello layout ready due begin copied settle want row fail".split()[kind - 1]))(body)
+            data, fd = getattr(self, "_" + ("hello layout ready due begin copied settle want row fail last".split()[kind - 1]))(body)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd is not None else []
         connection.sendmsg([HEAD.pack(len(data), kind, 0, status, number) + data], ancillary)
         if fd is not None and kind == BEGIN:

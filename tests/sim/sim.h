@@ -137,6 +137,7 @@ struct sim_job {
     uint32_t budget;   /* failures in a row; 0: as models have it */
     uint32_t early_in; /* the newest generation that leaves early, with the save of early_at */
     uint64_t early_at;
+    uint64_t promised; /* its program says so many steps, and ends by itself after `total`; 0: no */
     bool pauses; /* it was asked to, in generation pause_in ... */
     uint32_t pause_in;
     uint64_t pause_by; /* ... and after so many crashes of the coordinator */
@@ -431,6 +432,7 @@ void sim_program_print(const struct sim_job *job, uint32_t index, const char *fe
 /* True if the program of a worker that trains has just failed, or ended too early. */
 bool sim_program_fails(struct sim *sim, struct sim_trainer *trainer);
 /* True if the worker saves the step that it has, and leaves, before the step that is announced. */
+bool sim_program_ends(struct sim *sim, struct sim_trainer *trainer);
 bool sim_program_leaves_early(struct sim *sim, const struct sim_trainer *trainer);
 /* A plan leaves: no worker is a source, and copies are restored where they can be. */
 void sim_program_check_plan(struct sim *sim, struct coord *coord, uint32_t job,

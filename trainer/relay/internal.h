@@ -75,6 +75,7 @@ struct relay {
     struct wire_ready began;
     uint64_t due_step;    /* of the last DUE */
     enum cairn_due due;   /* what was answered */
+    uint64_t last_step;   /* the program ends with it by itself; 0: not said */
     uint64_t exit_step;   /* a step after which it was asked to end; 0: none */
     uint64_t saving_step; /* of the last BEGIN */
     uint64_t committed;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "trainer/relay/internal.h"
 
 #define BEGIN_MS  INT64_C(10000) /* for a copy file: below WIRE_ANSWER_MS */
@@ -16,6 +17,7 @@ static const size_t sizes[] = {
     [WIRE_DUE] = sizeof(struct wire_step),      [WIRE_BEGIN] = sizeof(struct wire_step),
     [WIRE_COPIED] = sizeof(struct wire_copied), [WIRE_SETTLE] = sizeof(struct wire_step),
     [WIRE_WANT] = sizeof(struct wire_want),     [WIRE_ROW] = sizeof(struct wire_row),
+    [WIRE_LAST] = sizeof(struct wire_last),
 };
 
 bool relay_fits(uint16_t kind, uint32_t size)
@@ -261,6 +263,53 @@ static bool on_settle(struct relay *r, uint64_t step, struct relay_answer *out)
     return true;
 }
 
+/* Tells the coordinator, once, that this step is the last one. */
+static enum status note_last(struct relay *r, const struct wire_last *last)
+{
+    char reason[sizeof(last->reason) + 1] = "";
+    struct reason mended;
+    if (r->last_step == last->step)
+        return ST_OK;
+    memcpy(reason, last->reason, sizeof(last->reason));
+    reason_set(&mended, "%s", reason);
+    const enum status st = session_last(r->options.session, last->step, mended.text);
+    if (st == ST_OK)
+        r->last_step = last->step;
+    return st;
+}
+
+/* All ranks end with the same step, or the coordinator ends the generation: once all have said it,
+ * it is the last one here. */
+static bool on_last(struct relay *r, const struct wire_last *last, struct relay_answer *out)
+{
+    const struct rendezvous *rendezvous = session_rendezvous(r->options.session);
+    const struct rendezvous_part nothing = { .common = NULL };
+    const uint32_t size = r->options.assignment->size;
+    if (session_is_over(r->options.session))
+        return refuse(out, ST_STALE, "this start of the program is over");
+    if (!is_formed(r))
+        return refuse(out, ST_AGAIN, "not all ranks are ready yet");
+    if (last->step == 0 || last->step < r->began.step || last->step > r->began.total_steps ||
+        atomic_load(&r->page->step) > last->step || (r->last_step != 0 && r->last_step != last->step))
+        return refuse(out, ST_INVALID, "this step can't be the last one any more");
+    if (last->step == r->began.total_steps)
+        return true;
+    enum status st = note_last(r, last);
+    auto_free struct rendezvous_got *got = calloc(size, sizeof(*got));
+    if (got == NULL)
+        st = ST_NO_MEMORY;
+    if (st == ST_OK)
+        st = rendezvous->join(rendezvous->self, "last", &nothing, (int)size, SETTLE_MS, got);
+    if (st == ST_TIMED_OUT)
+        return refuse(out, ST_AGAIN, "not all ranks have said so yet");
+    if (st != ST_OK)
+        return refuse(out, st, status_string(st));
+    (void)pthread_mutex_lock(&r->mutex);
+    r->began.total_steps = last->step;
+    (void)pthread_mutex_unlock(&r->mutex);
+    return true;
+}
+
 /* ---- words ---- */
 
 static bool on_want(struct relay *r, const struct wire_want *want)
@@ -354,6 +403,7 @@ bool relay_serve(struct relay *relay, struct relay_peer *peer, struct relay_answ
         struct wire_copied copied;
         struct wire_want want;
         struct wire_row row;
+        struct wire_last last;
     } said;
     memset(&said, 0, sizeof(said));
     if (peer->head.size <= sizeof(said))
@@ -379,6 +429,8 @@ bool relay_serve(struct relay *relay, struct relay_peer *peer, struct relay_answ
         return on_row(r, &said.row, out);
     case WIRE_FAIL:
         return on_fail(r, peer->body, peer->head.size);
+    case WIRE_LAST:
+        return on_last(r, &said.last, out);
     }
     CHECK(false); /* relay_fits */
 }

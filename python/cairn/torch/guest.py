@@ -98,11 +98,13 @@ class Guest:
             self.session.close()
             sys.exit(0)
 
-    def end(self, finished: int) -> None:
-        """After the last step: saves, and waits until it is kept. A loop that ended early has finished what it will."""
+    def end(self, finished: int, reason: str) -> None:
+        """After the last step: saves, and waits until it is kept. reason: why that was before `total`, if it was."""
         if self.state is None or self.idle:
             return
-        if finished >= self.total:
+        if 0 < finished < self.total:
+            self.session.last(finished, reason)
+        if finished > 0:
             self.state.step(self.session, finished)
             self.state.finish(self.session, finished)
         self.state.copied()

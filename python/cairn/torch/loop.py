@@ -121,6 +121,8 @@ def steps(session: Session, state: State, total: int, loader: Any = None, *, per
     a forward and a backward; on a restart it is called twice before the state is restored (help(cairn.torch.settle)). It is needed for
     equal bits with DistributedDataParallel on three processes or more. per_epoch: steps of an epoch, to show.
 
+    `session.stop(reason)` ends the loop with the step under way, and with it the job: early stopping, for example.
+
     When the job is paused, or this process has to leave, the state is saved and the process ends with code 0, by SystemExit. With
     leave=False the loop ends instead, and `session.exit_due` tells why.
     """
@@ -138,6 +140,9 @@ def steps(session: Session, state: State, total: int, loader: Any = None, *, per
         else:
             yield finished, next(batches)
         finished += 1
+        if session.stopping is not None and finished < total:
+            session.last(finished, session.stopping)
+            total = finished
         state.step(session, finished)
         if session.exit_due and finished < total and state.finish(session, finished):
             del batches

@@ -354,6 +354,8 @@ static void trainer_ready(struct coord *coord, struct coord_conn *conn,
         .total_steps = ready->total_steps,
         .steps_per_epoch = ready->steps_per_epoch,
         .state_bytes = ready->state_bytes,
+        .last_step = ready->last_step,
+        .last_reason = ready->last_reason,
     };
     coord_compare_pins(coord, conn->job, ready->pins, conn->job->m.ranks[conn->rank].node,
                        &event.ready, &difference);

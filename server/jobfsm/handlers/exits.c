@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "server/jobfsm/catalog.h"
 #include "server/jobfsm/failure_policy.h"
 #include "server/jobfsm/save_schedule.h"
 #include "server/jobfsm/spares.h"
@@ -70,7 +71,9 @@ static void program_left(struct fsm_ctx *t, uint32_t index)
             fsm_end_generation(t, fsm_intended(m->intent), true);
         return;
     }
-    if (m->total_steps > 0 && rank->step >= m->total_steps)
+    if (fsm_final_committed(m) && have_all_finished(m)) /* by a save before it was the last step */
+        fsm_end_generation(t, FSM_SUCCEEDED, true);
+    if (fsm_is_last(m, rank->step))
         return;
     struct fsm_fault fault = {
         .kind = FSM_FAULT_PROCESS, .rank = index, .step = rank->step, .stays = true
@@ -79,7 +82,7 @@ static void program_left(struct fsm_ctx *t, uint32_t index)
     if (m->total_steps > 0) {
         (void)snprintf(fault.message, sizeof(fault.message),
                        "its program ended after step %llu, before its last step: %llu",
-                       (unsigned long long)rank->step, (unsigned long long)m->total_steps);
+                       (unsigned long long)rank->step, (unsigned long long)fsm_last_step(m));
     } else {
         fsm_text(fault.message, sizeof(fault.message), "its program ended before it was ready");
     }

@@ -13,6 +13,7 @@
 #include "server/jobfsm/elastic.h"
 #include "server/jobfsm/failure_policy.h"
 #include "server/jobfsm/handlers/divergence.h"
+#include "server/jobfsm/handlers/last_step.h"
 #include "server/jobfsm/handlers/load_balance.h"
 #include "server/jobfsm/memory_copies.h"
 #include "server/jobfsm/park.h"
@@ -467,6 +468,8 @@ void fsm_on_ready(struct fsm_ctx *t)
     if (ready->state_bytes > 0)
         m->state_bytes = ready->state_bytes;
     rank->ready = true;
+    if (ready->last_step > 0)
+        fsm_note_last(t);
     if (m->state != FSM_FORMING || fsm_ends(m))
         return;
     for (uint32_t i = 0; i < m->size; i++) {

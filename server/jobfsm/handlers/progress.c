@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "server/jobfsm/handlers/divergence.h"
+#include "server/jobfsm/handlers/last_step.h"
 #include "server/jobfsm/handlers/load_balance.h"
 #include "server/jobfsm/save.h"
 #include "server/jobfsm/spares.h"
@@ -150,6 +151,7 @@ void fsm_note_progress(struct fsm_ctx *t, struct fsm_rank *rank)
     if (said->step > rank->step) {
         rank->step = said->step;
         m->stepped_at = t->now;
+        fsm_check_last(t, t->ev->rank);
     }
     if (rank->step > m->step_max && fsm_trains(m))
         note_step(t, rank->step);

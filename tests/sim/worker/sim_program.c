@@ -2,7 +2,7 @@
  * Programs that Cairn saves, in worlds that have them (--programs): they train as models do, but
  * each generation starts them anew. So a worker that goes on has nothing of the state, and a
  * program reads copies in memory itself, on its own node. Some fail by themselves, some end too
- * early, and some leave with an earlier save than the announced one, as they can't come to its step
+ * early, some say that they end before their last step, and some leave with an earlier save than the announced one, as they can't come to its step
  * in time.
  *
  * What is promised, beyond what is for all: no worker is a source; copies are restored if all of
@@ -42,6 +42,10 @@ void sim_program_begin(struct sim *sim)
         job->audit_every = job->checksum_every = 0;
         job->spares = 0;
         job->by_speed = job->owns = false;
+        if (chance / 16 % 3 == 0) {
+            job->promised = job->total;
+            job->total = 1 + job->total * 2 / 3;
+        }
     }
 }
 
@@ -75,6 +79,19 @@ bool sim_program_fails(struct sim *sim, struct sim_trainer *t)
     }
     sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__PROCESS_GONE,
                       sim_chance(sim, 300) ? SIM_OUTSIDE : SIM_STAYS);
+    return true;
+}
+
+/* Ends by itself with that step, which it says to the coordinator first. */
+bool sim_program_ends(struct sim *sim, struct sim_trainer *t)
+{
+    const struct sim_job *job = &sim->jobs[t->view.start.job];
+    if (job->promised > 0 && t->view.step > job->total)
+        sim_fail(sim, "%s: its program is led beyond step %llu, with which it ends", t->id,
+                 (unsigned long long)job->total);
+    if (t->view.step != job->total || t->total == job->total)
+        return false;
+    session_fsm_last(&t->fsm, t->view.step, "it is good enough");
     return true;
 }
 

@@ -151,7 +151,7 @@ void sim_form(struct sim *sim, struct sim_trainer *t)
     }
     if (!take_state(sim, t, &assignment))
         return;
-    t->total = job->total;
+    t->total = job->promised > 0 ? job->promised : job->total;
     t->every = job->every;
     char pins[SIM_PINS_BYTES] = SIM_PLAIN_PINS;
     if (!job->program)
@@ -214,7 +214,8 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     if (t->view.rank == 0)
         tell_row(sim, t, t->view.step);
     t->compares = !program && sim_audit_compares(sim, t);
-    if (!t->compares)
+    t->lasts = program && sim_program_ends(sim, t);
+    if (!t->compares && !t->lasts)
         follow_step(sim, t);
 }
 
@@ -251,6 +252,14 @@ void sim_train(struct sim *sim, struct sim_trainer *t)
         t->peers_at = 0;
     if (t->compares) {
         compare(sim, t);
+        return;
+    }
+    if (t->lasts) {
+        if (!sim_meets(sim, t, "last"))
+            return;
+        t->lasts = false;
+        t->total = t->view.step;
+        follow_step(sim, t);
         return;
     }
     if (t->retry_at != 0) { /* waits for the snapshot of the save before */

@@ -30,6 +30,7 @@ struct sim_trainer {
     struct readback_order read;
     uint64_t total, every;
     bool leave;
+    bool lasts;               /* it said that its step is the last one, and waits for the others */
     uint64_t stored;          /* a checkpoint of this step is in the store, or copies of it are */
     int64_t all_came_at;      /* to the round that this one waits in; 0: they didn't */
     int64_t peers_at;         /* from when on it comes to the second round; 0: it was there */

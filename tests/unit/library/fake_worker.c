@@ -279,6 +279,10 @@ static void handle(struct fake_worker *w, const struct wire_head *head, char *bo
     case WIRE_FAIL:
         memcpy(w->failed, body, head->size < sizeof(w->failed) ? head->size : 0);
         break;
+    case WIRE_LAST: /* the other ranks say so after the first time */
+        take(&w->last, sizeof(w->last), body, head->size);
+        answer->status = atomic_load(&w->asked[WIRE_LAST]) == 1 ? CAIRN_AGAIN : CAIRN_OK;
+        break;
     }
 }
 
@@ -300,7 +304,7 @@ static bool serve(struct fake_worker *w)
     struct wire_head head;
     if (!read_all(w->connection, &head, sizeof(head)))
         return false;
-    CHECK(head.size <= WIRE_BYTES_MAX && head.kind >= WIRE_HELLO && head.kind <= WIRE_FAIL);
+    CHECK(head.size <= WIRE_BYTES_MAX && head.kind >= WIRE_HELLO && head.kind <= WIRE_LAST);
     CHECK(head.zero == 0 && head.status == 0);
     char *body = calloc(1, head.size + (size_t)1);
     CHECK(body != NULL);

@@ -63,8 +63,9 @@ struct fake_worker {
     enum wire_kind lie_at;
 
     /* What it saw. */
-    atomic_uint asked[WIRE_FAIL + 1];
+    atomic_uint asked[WIRE_LAST + 1];
     struct wire_want want;
+    struct wire_last last;
     struct wire_row row;
     struct wire_copied copied;
     struct wire_hello hello;

@@ -406,6 +406,25 @@ static void finishes_when_it_is_committed(void **state)
     fake_stop(&w->worker);
 }
 
+static void may_end_before_its_last_step(void **state)
+{
+    struct world *w = *state;
+    struct cairn *c = NULL;
+    w->worker.settled = 5;
+    fake_start(&w->worker);
+    assert_int_equal(make_ready(w, &c), CAIRN_OK);
+    assert_int_equal(cairn_last(c, 5, "the loss rises"), CAIRN_OK);
+    assert_int_equal(w->worker.asked[WIRE_LAST], 2); /* once all have said it */
+    assert_int_equal(w->worker.last.step, 5);
+    assert_string_equal(w->worker.last.reason, "the loss rises");
+    assert_int_equal(save(c, 5), CAIRN_OK);
+    assert_int_equal(cairn_finish(c, 5), CAIRN_OK);
+    assert_int_equal(cairn_step(c, 6), CAIRN_INVALID);
+    assert_int_equal(cairn_last(c, 6, NULL), CAIRN_INVALID);
+    cairn_close(c);
+    fake_stop(&w->worker);
+}
+
 /* TSan delivers a signal late, to a thread that sleeps never. */
 static void skip_under_tsan(void)
 {
@@ -572,6 +591,7 @@ int main(void)
         TEST(keeps_one_of_many_descriptors),
         TEST(tells_rows_wants_and_failures),
         TEST(finishes_when_it_is_committed),
+        TEST(may_end_before_its_last_step),
         TEST(sigterm_asks_whatever_the_program_does),
         TEST(sigterm_ends_what_nobody_saves),
         TEST(a_handler_of_the_program_stays),

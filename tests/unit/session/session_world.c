@@ -166,6 +166,8 @@ static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *m
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_READY:
         c->ready_total = message->ready->total_steps;
+        c->last_step = message->ready->last_step;
+        (void)snprintf(c->last_reason, sizeof(c->last_reason), "%s", message->ready->last_reason);
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS:
         c->progress_counter = message->progress->counter;

@@ -38,7 +38,8 @@ struct coordinator {
     /* What it heard. */
     uint32_t generation; /* of the last hello */
     int hellos, attached, begins, reports, fails, removed, full, faults, finished, passed;
-    uint64_t rows_through, ready_total;
+    uint64_t rows_through, ready_total, last_step;
+    char last_reason[LIMIT_REASON];
     uint64_t progress_counter;
     uint64_t collectives, exchanges; /* of the newest Progress */
     char collective[32];

@@ -274,6 +274,51 @@ static void a_program_that_is_at_its_last_step_already_saves_it(void **state)
     }
 }
 
+static int32_t say_last(struct program *p, uint64_t step)
+{
+    struct wire_last last = { .step = step, .reason = "the loss rises" };
+    return program_ask(p, WIRE_LAST, &last, sizeof(last));
+}
+
+/* Whether the coordinator answers no rounds; what was asked is asked anew, on another link. */
+static void keep_silent(struct relay_world *r, bool silent)
+{
+    (void)pthread_mutex_lock(&r->w->c.mutex);
+    r->w->c.meets_silent = silent;
+    if (!silent)
+        lose(&r->w->c);
+    (void)pthread_mutex_unlock(&r->w->c.mutex);
+}
+
+static void a_program_may_end_before_its_last_step(void **state)
+{
+    (void)state;
+    struct relay_world *r = relay_world_new(2);
+    struct program p;
+    get_started(r, &p, 0);
+    assert_int_equal(finish_step(&p, 7), CAIRN_DUE_COPY);
+    assert_int_equal(say_last(&p, 21), CAIRN_INVALID); /* beyond the last one */
+    assert_int_equal(say_last(&p, 6), CAIRN_INVALID);  /* passed */
+    keep_silent(r, true);
+    assert_int_equal(say_last(&p, 7), CAIRN_AGAIN); /* rank 1 hasn't said it */
+    assert_int_equal(say_last(&p, 8), CAIRN_INVALID);
+    keep_silent(r, false);
+    while (say_last(&p, 7) == CAIRN_AGAIN) {
+    }
+    assert_int_equal(p.head.status, 0);
+    assert_int_equal(r->w->c.ready_total, 20);
+    assert_int_equal(r->w->c.last_step, 7);
+    assert_string_equal(r->w->c.last_reason, "the loss rises");
+    assert_int_equal(ask_due(&p, 7), CAIRN_DUE_SAVE);
+    assert_int_equal(program_say_step(&p, WIRE_DUE, 8), CAIRN_INVALID);
+    save_step(&p, 7);
+    while (program_say_step(&p, WIRE_SETTLE, 7) == CAIRN_AGAIN) {
+    }
+    (void)await_news(r, is_done);
+    program_close(&p);
+    relay_world_free(r);
+}
+
 /* The hash of the replicated tensors lies behind four numbers. */
 static void describe_otherwise(const char *name, uint8_t *common)
 {
@@ -419,6 +464,7 @@ int main(void)
         cmocka_unit_test(two_ranks_save_a_half_each_and_their_own),
         cmocka_unit_test(a_copy_that_is_never_finished_keeps_no_older_one_from_being_saved),
         cmocka_unit_test(a_program_that_is_at_its_last_step_already_saves_it),
+        cmocka_unit_test(a_program_may_end_before_its_last_step),
         cmocka_unit_test(once_an_exit_is_taken_back_saves_go_on),
         cmocka_unit_test(what_it_says_of_its_failure_is_kept),
         cmocka_unit_test(once_it_is_over_the_program_is_told),

@@ -67,6 +67,98 @@ static void it_may_leave_with_an_earlier_save_than_was_announced(void **state)
     }
 }
 
+/* ---- programs that end by themselves before their last step ---- */
+
+static void say_last(struct bench *b, uint32_t rank, uint64_t step)
+{
+    struct fsm_event event = { .kind = FSM_EV_READY,
+                               .generation = b->m.generation,
+                               .rank = rank,
+                               .ready = { .total_steps = STEPS,
+                                          .steps_per_epoch = 10,
+                                          .last_step = step,
+                                          .last_reason = "the loss rises" } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+/* All ranks have finished `step`, and the first of them says that it is the last. */
+static struct bench *end_early(void **state, uint64_t step)
+{
+    struct bench *b = saved_run(state);
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_progress(b, i, step, "running");
+    say_last(b, 0, step);
+    return b;
+}
+
+static void a_step_that_all_say_is_the_last_ends_the_job_once_it_is_saved(void **state)
+{
+    struct bench *b = end_early(state, 57);
+    assert_true(bench_event(b, "last"));
+    say_last(b, 1, 57);
+    bench_is_state(b, "RUNNING");
+    bench_save_until(b, 57, FSM_SAVE_COMMITTED);
+    assert_int_equal(b->m.ending.to, FSM_SUCCEEDED);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        saved_finish(b, i, 57);
+        bench_exit(b, i, FSM_EXIT_CODE, 0);
+    }
+    bench_is_state(b, "SUCCEEDED");
+}
+
+static void it_may_be_saved_before_it_is_known_to_be_the_last(void **state)
+{
+    struct bench *b = saved_run(state);
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_progress(b, i, 57, "running");
+    bench_commit(b, 57);
+    for (uint32_t i = 0; i < RANKS; i++)
+        say_last(b, i, 57);
+    bench_is_state(b, "RUNNING");
+    for (uint32_t i = 0; i < RANKS; i++)
+        saved_finish(b, i, 57);
+    assert_int_equal(b->m.ending.to, FSM_SUCCEEDED);
+}
+
+static void ranks_that_end_with_different_steps_fail_the_job(void **state)
+{
+    for (int how = 0; how < 3; how++) {
+        struct bench *b = end_early(state, 57);
+        if (how == 0)
+            say_last(b, 1, 56);
+        else if (how == 1)
+            bench_progress(b, 1, 58, "running");
+        if (how == 2) { /* it was beyond already */
+            b = saved_run(state);
+            bench_progress(b, 1, 58, "running");
+            say_last(b, 0, 57);
+        }
+        bench_tick(b, FSM_WINDOW_MS);
+        assert_int_equal(b->m.ending.to, FSM_FAILED);
+        assert_int_equal(b->m.cause.kind, FSM_FAULT_USER);
+        assert_int_equal(b->m.cause.rank, 1);
+        assert_non_null(strstr(b->m.cause.message, how == 0 ? "ends with step 56"
+                                                            : "goes on with step 58"));
+        assert_non_null(strstr(b->m.cause.message, "another rank ends with step 57"));
+    }
+}
+
+static void what_was_saved_of_an_end_that_failed_is_not_gone_on_from(void **state)
+{
+    struct bench *b = end_early(state, 57);
+    saved_fail_and_park(b);
+    saved_form(b);
+    for (uint32_t i = 0; i < RANKS; i++)
+        saved_offer(b, i, 57, 1);
+    assert_int_equal(b->m.restore.step, 0); /* it would train beyond */
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_ready(b, i, STEPS);
+    bench_is_state(b, "RUNNING");
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_progress(b, i, 58, "running"); /* this start may do otherwise */
+    assert_false(fsm_ends(&b->m));
+}
+
 /* All workers live and say so for so long, at their steps. */
 static void stand_still(struct bench *b, int64_t ms)
 {
@@ -199,6 +291,10 @@ int main(void)
         TEST(a_program_that_ends_before_its_last_step_has_failed),
         TEST(a_program_that_ends_before_it_is_ready_too),
         TEST(it_may_leave_with_an_earlier_save_than_was_announced),
+        TEST(a_step_that_all_say_is_the_last_ends_the_job_once_it_is_saved),
+        TEST(it_may_be_saved_before_it_is_known_to_be_the_last),
+        TEST(ranks_that_end_with_different_steps_fail_the_job),
+        TEST(what_was_saved_of_an_end_that_failed_is_not_gone_on_from),
         TEST(who_does_not_come_to_the_step_is_started_anew_and_saves_then),
         TEST(another_number_of_steps_is_accepted_from_all),
         TEST(ranks_that_say_different_numbers_of_steps_are_refused),
