@@ -102,7 +102,8 @@ class Callback(keras.callbacks.Callback):
     def _end_cut_epoch(self) -> None:
         """At the end of a whole epoch Keras makes an iterator that it doesn't use, for which a DataLoader draws a random number."""
         if self._first:
-            torch.empty((), dtype=torch.int64).random_()
+            if not self.model.stop_training:
+                torch.empty((), dtype=torch.int64).random_()
             self._first, self._batches.stop = 0, None
 
     def on_test_begin(self, logs: Any = None) -> None:

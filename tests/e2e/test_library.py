@@ -97,6 +97,30 @@ def test_it_goes_on_where_it_was(what, step, quiet):
         at_most_one_step_again(home, job)
 
 
+@pytest.mark.parametrize("step", (15, 23))
+def test_it_may_end_before_its_last_step(step):
+    with Home() as home:
+        job = home.submit(JOB.replace("out/state]", 'out/state, "23"]'))
+        await_step(home, job, step)
+        home.kill("library_example")
+        shown = home.wait_state(job, "SUCCEEDED")
+        assert shown["step"] == 23 and max(printed(home, job, 0)) == max(printed(home, job, 1)) == 23
+        said = [each for each in messages(home, job) if "the program ends by itself with step 23, before its last one, 40: it is good enough" in each]
+        assert said, messages(home, job)
+        alone = home.dir / "alone"
+        subprocess.run([f"{BIN}/library_example", "40", "0", alone, "23"], check=True, stdout=subprocess.DEVNULL)
+        assert result(home)[0] == alone.with_suffix(".0").read_text(encoding="utf-8")
+        home.cairn("ckpt", "verify", job)
+
+
+def test_ranks_that_end_with_different_steps_fail():
+    with Home() as home:
+        job = home.submit(re.sub(r"run: .*", f"run: 'exec {BIN}/library_example 40 50 out/state $((23 + 4 * RANK))'", JOB))
+        home.wait_state(job, "FAILED")
+        why = home.cairn("why", job).stdout
+        assert "another rank ends with step 23: all ranks have to end with the same step" in why, why
+
+
 @pytest.mark.parametrize("who", ("cairnd", "cairn-agent"))
 def test_who_only_watches_may_die_and_nothing_stops(who, quiet):
     with Home() as home:

@@ -205,6 +205,10 @@ class Worker:
         self.rows.append((step, {at: number for at, number in enumerate(numbers) if known >> at & 1}))
         return b"", None
 
+    def _last(self, body):
+        self.total, = struct.unpack("<Q", body[:8])
+        return b"", None
+
     def _fail(self, _):
         return b"", None
 

@@ -70,6 +70,21 @@ def test_keras_too(tmp_path, kill):
     assert digest(said) == quiet
 
 
+@pytest.mark.parametrize("framework,size", (("lightning", 2), ("transformers", 1), ("accelerate", 2), ("keras", 1)))
+def test_a_run_that_ends_early_has_the_bits_of_a_quiet_one(tmp_path, framework, size):
+    """In the second of its epochs, three steps after it was killed."""
+    if not torch_peer.has(framework):
+        pytest.skip(f"{framework} is no part of this environment")
+    program = (PROGRAMS / "frameworks.py", framework, 11, 1, 14)
+    quiet = digest(run_ranks(size, *program, cwd=tmp_path, PYTHONPATH=os.pathsep.join((str(HERE), str(HERE.parents[1] / "python"))),
+                             **fake(tmp_path / "quiet"))[0])
+    said, starts = killed(size, tmp_path, *program)
+    assert starts == 2
+    assert digest(said) == quiet
+    for rank in range(size):
+        assert (tmp_path / f"fake/last-{rank}").read_text(encoding="utf-8").startswith("14 ")
+
+
 def fake(folder):
     folder.mkdir()
     return {"CAIRN_FAKE": folder, "CAIRN_FAKE_EVERY": 1000}

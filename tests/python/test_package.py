@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_worker import FAIL, HELLO, LAYOUT, WANT, Worker
+from fake_worker import FAIL, HELLO, LAST, LAYOUT, WANT, Worker
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = os.environ.get("CAIRN_PYTHON", str(HERE.parent.parent / "build/dev/python"))
@@ -68,6 +68,14 @@ def test_a_session_ends_after_a_save_before_leaving(tmp_path):
         assert worker.saved[-1] == 5
         worker.leave = 0
         assert "from 5" in run(HERE / "plain_program.py", STEPS, worker=worker)
+
+
+def test_a_session_may_end_before_its_last_step(tmp_path):
+    with Worker(tmp_path) as worker:
+        text = run(HERE / "plain_program.py", STEPS, "last", "5", worker=worker)
+    assert worker.saved[-1] == 5 and digest(text) == digest(run(HERE / "plain_program.py", "5"))
+    said = dict(worker.log)[LAST]
+    assert said[:8] == struct.pack("<Q", 5) and said[8:].rstrip(b"\0").decode() == "it is good enough ×"
 
 
 def test_a_flipped_byte_is_found(tmp_path):

@@ -1,6 +1,6 @@
-"""Trains with a framework: frameworks.py lightning|transformers|accelerate|keras KILL ACCUMULATE. At step KILL the last rank is gone, if KILL_MARK
+"""Trains with a framework: frameworks.py lightning|transformers|accelerate|keras KILL ACCUMULATE [STOP]. At step KILL the last rank is gone, if KILL_MARK
 names a file, which isn't there yet. SLOW is how many seconds each batch takes longer. Rank 0 prints a digest of weights and optimizer. With
-CAIRN_FAKE Cairn is played."""
+CAIRN_FAKE Cairn is played. STOP is a step after which it ends by itself."""
 import hashlib
 import os
 import signal
@@ -17,6 +17,7 @@ import cairn.torch
 
 TOTAL, SIZE, BATCH = 22, 96, 12
 KILL, ACCUMULATE = int(sys.argv[2]), int(sys.argv[3])
+STOP = int(sys.argv[4]) if len(sys.argv) > 4 else 0
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -65,6 +66,10 @@ def with_lightning():
             may_end(self.trainer.fit_loop.epoch_loop.total_batch_idx)
             return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
 
+        def on_train_batch_end(self, *_):
+            if self.trainer.global_step == STOP:
+                self.trainer.should_stop = True
+
         def validation_step(self, batch, at):
             self.log("eval", torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
 
@@ -104,6 +109,9 @@ def with_transformers():
         def on_pre_optimizer_step(self, args, state, control, **kwargs):
             may_end(state.global_step)
 
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_training_stop = control.should_training_stop or state.global_step == STOP
+
     torch.manual_seed(7)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
     arguments = TrainingArguments("out", use_cpu=True, ddp_backend="gloo", max_steps=TOTAL, save_strategy="no", report_to=[], disable_tqdm=True,
@@ -133,6 +141,8 @@ def with_accelerate():
                 optimizer.step()
                 scheduler.step()
                 optimizer.zero_grad()
+            if step + 1 == STOP:
+                session.stop("it is good enough")
     say(module, optimizer)
 
 
@@ -143,6 +153,8 @@ def with_keras():
     class End(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             may_end(int(self.model.optimizer.iterations))
+            if int(self.model.optimizer.iterations) == STOP:
+                self.model.stop_training = True
 
     keras.utils.set_random_seed(7)
     model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(64), keras.layers.BatchNormalization(), keras.layers.ReLU(),
