@@ -216,8 +216,8 @@ static const struct field fields[] = {
       .example = "[1, 75]" },
     { "command.restart.on_output", FIELD_PATTERNS, 0, AT(command.restart.on_output),
       .example = "['CUDA error']" },
-    { "command.restart.budget", FIELD_INT, 0, AT(command.restart.budget), 1, 10000,
-      .fallback = "10" },
+    { "command.restart.budget", FIELD_INT, 0, AT(command.restart.budget), 1,
+      10000 }, /* 0, unwritten: jobspec/budget.h */
 };
 
 /* The keys of every job. Those below "command" are for jobs with a command, those below

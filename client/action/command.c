@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "client/print/format.h"
+#include "jobspec/budget.h"
 
 #define WIDTH 14 /* of the titles */
 
@@ -127,15 +128,19 @@ static enum status plan_restarts(const struct jobspec *job, struct buf *out)
     }
     if (st == ST_OK && job->command.restart.codes_given && first != NULL)
         st = buf_append_text(out, ", and if its last lines have one of");
-    const long long budget = job->command.restart.budget;
+    const long long budget = jobspec_budget(job), first_most = jobspec_budget_first(job);
     if (st == ST_OK)
         st = buf_append_text(out, "\n");
     if (st == ST_OK && job->command.restart.codes_given)
         st = plan_texts(out, "", job->command.restart.on_output);
     if (st == ST_OK) {
-        st = buf_printf(out, "%-*suntil %lld failure%s in a row made no progress\n", WIDTH, "",
+        st = buf_printf(out, "%-*suntil %lld failure%s in a row made no progress", WIDTH, "",
                         budget, plural(budget));
     }
+    if (st == ST_OK && first_most > 0)
+        st = buf_printf(out, ", or %lld before the first step", first_most);
+    if (st == ST_OK)
+        st = buf_append_text(out, "\n");
     return st;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "jobspec/budget.h"
 #include "server/coord/base.h"
 #include "server/coord/fleet_tables.h"
 #include "server/jobfsm/persist.h"
@@ -67,7 +68,8 @@ static void set_command(const struct jobspec *spec, struct fsm_config *config)
 {
     config->program = true;
     config->saves_nothing = !spec->command.saves;
-    config->budget = (uint32_t)spec->command.restart.budget;
+    config->budget = (uint32_t)jobspec_budget(spec);
+    config->budget_first = (uint32_t)jobspec_budget_first(spec);
     config->grace_ms = spec->command.grace_ms;
     config->come_ms = spec->checkpoint.grace_ms + spec->command.grace_ms;
 }

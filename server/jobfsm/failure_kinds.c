@@ -179,8 +179,16 @@ uint64_t fsm_fault_good_step(const struct fsm *m, const struct fsm_fault *fault)
 
 /* ---- how often ---- */
 
+/* True if the job, whose steps would be seen, never made one. */
+static bool has_no_step(const struct fsm *m)
+{
+    return m->config.budget_first > 0 && m->step_max == 0 && m->catalog_count == 0;
+}
+
 uint32_t fsm_own_max(const struct fsm *m)
 {
+    if (has_no_step(m))
+        return m->config.budget_first;
     return m->config.budget > 0 ? m->config.budget : FSM_NO_PROGRESS_MAX;
 }
 
@@ -199,6 +207,10 @@ const struct fsm_fault *fsm_worn_out_by(const struct fsm *m, const struct fsm_fa
                        "%d generations made no progress and failed by themselves; this was the "
                        "first cause",
                        FSM_NO_PROGRESS_MAX);
+    } else if (has_no_step(m)) {
+        (void)snprintf(out_why, FSM_WORN_OUT_BYTES,
+                       "%u failures in a row before the first step; this was the first cause",
+                       m->budget.own);
     } else {
         (void)snprintf(out_why, FSM_WORN_OUT_BYTES,
                        "%u failure%s in a row without progress, and the budget is %u; this was "

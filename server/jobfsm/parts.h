@@ -108,10 +108,11 @@ struct fsm_config {
     /* Cairn saves nothing of the program: the job has no checkpoints, and its store is never asked.
      * A generation begins from the beginning, and ends without a save. It implies `program`. */
     bool saves_nothing;
-    uint32_t budget;  /* failures in a row without progress, then FAILED; 0: FSM_BUDGET and
+    uint32_t budget;       /* failures in a row without progress, then FAILED; 0: FSM_BUDGET and
                        * FSM_NO_PROGRESS_MAX */
-    int64_t grace_ms; /* for workers that are told to leave, beyond FSM_LEAVE_MS */
-    int64_t come_ms;  /* for a program to come to the step that it is to leave after, beyond
+    uint32_t budget_first; /* likewise, before the first step; 0: as budget */
+    int64_t grace_ms;      /* for workers that are told to leave, beyond FSM_LEAVE_MS */
+    int64_t come_ms;       /* for a program to come to the step that it is to leave after, beyond
                        * FSM_LEAVE_MS; 0: however long that takes */
 };
 

@@ -122,6 +122,15 @@ def test_nothing_of_it_is_left_behind(killed, quiet):
         assert not (home.dir / "out/loader-told").exists()
 
 
+def test_what_never_makes_a_step_is_given_up_soon_with_its_last_words():
+    with Home() as home:
+        job = submit(home, JOB.replace(f"{PROGRAM}]", "-c, 'import a_module_that_is_missing']"))
+        shown = home.wait_state(job, "FAILED")
+        assert shown["restarts"] == 2, shown
+        why = home.cairn("why", job).stdout
+        assert "No module named 'a_module_that_is_missing'" in why and "3 failures in a row before the first step" in why, why
+
+
 def test_a_code_that_is_not_listed_fails_the_job_with_the_last_words():
     with Home() as home:
         job = submit(home, env={"AT": "3:1:raise"}, command__restart__on_exit_codes="[75]")

@@ -12,6 +12,7 @@
 
 #include "common/cleanup.h"
 #include "common/paths.h"
+#include "jobspec/budget.h"
 #include "library/wire/wire.h"
 
 extern char **environ;
@@ -234,7 +235,7 @@ static void set_place(struct list *list, const struct jobspec *job,
     set(list, "MASTER_ADDR=%s", place->master_host);
     set(list, "MASTER_PORT=%" PRIu32, place->master_port);
     set(list, "TORCHELASTIC_RESTART_COUNT=%" PRIu32, assignment->generation - 1);
-    set(list, "TORCHELASTIC_MAX_RESTARTS=%" PRId64, job->command.restart.budget);
+    set(list, "TORCHELASTIC_MAX_RESTARTS=%" PRId64, jobspec_budget(job));
     set(list, "TORCHELASTIC_RUN_ID=%s", assignment->job);
     set(list, "TORCHELASTIC_USE_AGENT_STORE=False");
     set(list, "CAIRN_JOB=%s", assignment->job);

@@ -4,6 +4,7 @@
 
 #include "common/buf.h"
 #include "common/cleanup.h"
+#include "jobspec/budget.h"
 #include "jobspec/jobspec.h"
 #include "jobspec/schema.h"
 #include "tests/test.h"
@@ -75,7 +76,9 @@ static void short_file_gets_the_defaults(void **state)
     assert_int_equal(job->command.hang_ms, 0);
     assert_false(job->command.restart.codes_given);
     holds_texts(job->command.restart.on_output, (const char *const[]){ NULL });
-    assert_int_equal(job->command.restart.budget, 10);
+    assert_int_equal(job->command.restart.budget, 0);
+    assert_int_equal(jobspec_budget(job), 10);
+    assert_int_equal(jobspec_budget_first(job), 0); /* its steps are not seen */
     assert_int_equal(job->workers.count, 1);
     assert_int_equal(job->workers.min, 1);
     assert_int_equal(job->workers.threads, 1);

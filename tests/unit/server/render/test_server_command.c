@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "jobspec/budget.h"
 #include "server/coord/metrics.h"
 #include "server/render/render.h"
 #include "tests/test.h"
@@ -41,7 +42,7 @@ static void state_machine_knows_what_the_file_says(void **state)
         assert_int_equal(config->stages, 0);
         assert_int_equal(config->lanes, 0); /* none moves */
         assert_true(config->saves_nothing);
-        assert_int_equal(config->budget, spec.command.restart.budget);
+        assert_int_equal(config->budget, jobspec_budget(&spec));
         assert_int_equal(config->grace_ms, spec.command.grace_ms);
         assert_int_equal(config->lanes_audited, 0);
         assert_int_equal(config->states_audited, 0);

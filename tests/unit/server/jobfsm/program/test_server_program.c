@@ -208,6 +208,20 @@ static void after_as_many_failures_as_its_budget_it_has_failed(void **state)
     assert_non_null(strstr(b->m.reason, "the budget is 4"));
 }
 
+static void before_its_first_step_it_has_less(void **state)
+{
+    for (int step = 0; step < 2; step++) {
+        struct fsm_config config = saved_config();
+        config.budget_first = 1;
+        struct bench *b = saved_run_with(state, config);
+        if (step)
+            bench_progress(b, 0, 1, "running");
+        saved_fail(b, 1);
+        assert_int_equal(b->m.ending.to, step ? FSM_RECOVERING : FSM_FAILED);
+        assert_true(step || strstr(b->m.reason, "before the first step") != NULL);
+    }
+}
+
 /* Workers that stay don't have it, and another number of them may not find all copies. */
 static void with_another_number_of_workers_it_saves_first(void **state)
 {
@@ -278,6 +292,7 @@ int main(void)
         TEST(copies_on_several_nodes_are_not),
         TEST(workers_have_their_grace_to_park),
         TEST(after_as_many_failures_as_its_budget_it_has_failed),
+        TEST(before_its_first_step_it_has_less),
         TEST(with_another_number_of_workers_it_saves_first),
         TEST(with_more_workers_it_saves_first_too),
     };
