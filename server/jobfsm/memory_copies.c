@@ -72,7 +72,7 @@ static bool is_usable(const struct fsm *m, const struct fsm_copy *copy)
     return copy->size <= LIMIT_RANKS && copy->rank < copy->size && copy->generation > 0 &&
            copy->generation >= m->restore.memory_from && copy->generation < m->generation &&
            has_run(m, copy->generation) && copy->step > m->restore.step &&
-           (copy->generation != m->last.generation || copy->step < m->last.step) &&
+           (copy->generation > m->last.generation || copy->step < m->last.step) &&
            (m->total_steps == 0 || copy->step < m->total_steps);
 }
 

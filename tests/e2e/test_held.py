@@ -64,6 +64,8 @@ def test_it_saves_wherever_it_is_held(place, told, tmp_path):
         saved = max(checkpoint["step"] for checkpoint in home.show(job)["checkpoints"] if checkpoint["status"] == "good")
         assert saved == AT - 1 or (saved == AT and place != "stopped")
         assert f"its copy of step {saved} is saved instead" in logs(home, job)
+        why = home.cairn("why", job).stdout
+        assert f"step {saved} is saved instead, of which all ranks had a copy" in why, why
         if told == "pause":
             home.cairn("resume", job)
         home.wait_state(job, "SUCCEEDED")

@@ -55,6 +55,21 @@ static bool have_all_finished(const struct fsm *m)
     return all;
 }
 
+/* Tells which step was saved in the place of that with which the program was to leave. */
+static void emit_earlier_save(struct fsm_ctx *t)
+{
+    const struct fsm *m = t->m;
+    const uint64_t asked = fsm_exit_step(m);
+    const struct fsm_ckpt *newest = fsm_newest(m);
+    if (asked == 0 || newest == NULL || newest->step >= asked)
+        return;
+    fsm_emit_event_of(t, newest->step, "earlier-save",
+                      "the program didn't come to step %llu, after which it was to end, within "
+                      "%.1f s: step %llu is saved instead, of which all ranks had a copy",
+                      (unsigned long long)asked, (double)(t->now - m->due.exit_at) / 1e3,
+                      (unsigned long long)newest->step);
+}
+
 /*
  * Handles the end of a rank's program, which is saved. One that was asked to go saves first, what
  * was announced or an earlier step; the generation has left when all of them did. Any other end
@@ -67,8 +82,10 @@ static void program_left(struct fsm_ctx *t, uint32_t index)
     if (fsm_ends(m) || fsm_has_waiting(m))
         return;
     if (m->intent != FSM_INTENT_NONE || fsm_leaves(m)) {
-        if (have_all_finished(m))
+        if (have_all_finished(m)) {
+            emit_earlier_save(t);
             fsm_end_generation(t, fsm_intended(m->intent), true);
+        }
         return;
     }
     if (fsm_final_committed(m) && have_all_finished(m)) /* by a save before it was the last step */

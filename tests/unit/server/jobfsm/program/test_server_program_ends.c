@@ -58,8 +58,13 @@ static void it_may_leave_with_an_earlier_save_than_was_announced(void **state)
         bench_is_state(b, moves ? "RUNNING" : "SAVING");
         saved_finish(b, 0, 40);
         assert_false(fsm_ends(&b->m)); /* the other one follows */
+        assert_null(bench_told(b, "earlier-save"));
         bench_exit(b, 0, FSM_EXIT_CODE, 0);
+        b->now += 15000;
         saved_finish(b, 1, 40);
+        assert_non_null(bench_told(b, "earlier-save"));
+        assert_non_null(strstr(bench_told(b, "earlier-save"),
+                               "was to end, within 15.0 s: step 40 is saved instead"));
         assert_int_equal(b->m.ending.to, moves ? FSM_RECOVERING : FSM_PAUSED);
         bench_exit(b, 1, FSM_EXIT_CODE, 0);
         bench_is_state(b, moves ? "RECOVERING" : "PAUSED");
