@@ -20,7 +20,7 @@ static void note_progress(struct command_worker *c, int64_t now)
         struct command_member *member = &c->members[i];
         uint64_t seen = by_step ? member->output.matches : member->output.lines;
         if (c->relay != NULL) /* its output shows nothing any more once it trains */
-            seen = c->news.counter + (c->news.ready ? 0 : member->output.lines);
+            seen = c->news.of[i].counter + (c->news.ready ? 0 : member->output.lines);
         if (seen != member->seen) {
             member->seen = seen;
             member->moved_ms = now;
