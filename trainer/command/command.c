@@ -287,6 +287,8 @@ static struct command_failure judge(struct command_worker *c, uint32_t i)
                         &c->members[i].output);
     if (c->relay != NULL)
         relayed_explain(c->relay, &c->news, c->place.rank + i, &failure);
+    if (!failure.outside)
+        worker_add_trace(c, i, &failure);
     return failure;
 }
 
@@ -384,6 +386,7 @@ enum command_end command_run(struct command_worker *command, const struct comman
     c->options = options;
     c->count = (uint32_t)options->job->command.processes;
     c->step = 0;
+    c->began_wall_ms = clock_wall_ms(clock_system());
     c->news = (struct relay_news){ .step = 0 };
     CHECK(c->count >= 1 && c->count <= COMMAND_PROCESSES_MAX);
     for (uint32_t i = 0; i < c->count; i++)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "trainer/command/trace.h"
 
 int64_t worker_now_ms(void)
 {
@@ -60,4 +61,19 @@ void worker_turn(struct command_worker *c, int timeout_ms)
         (void)process_check(&c->processes[i]);
     }
     note_progress(c, now);
+}
+
+void worker_add_trace(const struct command_worker *c, uint32_t i, struct command_failure *failure)
+{
+    const struct command_options *o = c->options;
+    const struct reason before = failure->why;
+    struct reason said = { "" };
+    char **env = NULL;
+    if (launch_environment(o->job, o->assignment, &c->place, i, o->worker, &env) != ST_OK)
+        return;
+    if (trace_explain(env, c->place.size, c->began_wall_ms, &said)) {
+        reason_set(&failure->why, "%.300s; by PyTorch's flight recorder %s", before.text,
+                   said.text);
+    }
+    launch_free(env);
 }
