@@ -147,6 +147,11 @@ void program_greet(struct program *p)
 {
     const struct wire_hello hello = { .version = WIRE_VERSION, .client = "test" };
     assert_int_equal(program_ask(p, WIRE_HELLO, &hello, sizeof(hello)), 0);
+    program_map_page(p);
+}
+
+void program_map_page(struct program *p)
+{
     assert_true(p->file_fd >= 0);
     void *page = mmap(NULL, WIRE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->file_fd, 0);
     assert_ptr_not_equal(page, MAP_FAILED);

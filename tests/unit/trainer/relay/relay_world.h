@@ -42,6 +42,8 @@ void program_connect_as(struct relay_world *r, uint32_t process, struct program 
 void program_close(struct program *p);
 /* Sends a request and takes its answer; returns its status. -1: the connection was ended. */
 int32_t program_ask(struct program *p, enum wire_kind kind, const void *body, size_t size);
+/* Maps the page that came with the answer to hello. */
+void program_map_page(struct program *p);
 /* Hello, which must succeed; maps the page. */
 void program_greet(struct program *p);
 /* Hello, a layout of one replicated and one private tensor, ready at `step` of 20. */
