@@ -487,16 +487,14 @@ static void resolve_saves(struct reader *reader)
                        "write a folder, which may be on a network file system",
                        "the checkpoints of a job with a command can't be in S3");
     }
-    if (job->command.processes > 1 && reader_has(reader, "command.processes")) {
+    if (job->command.processes * job->workers.count > LIMIT_RANKS &&
+        reader_has(reader, "command.processes")) {
         char way_out[LIMIT_REASON];
-        (void)snprintf(way_out, sizeof(way_out),
-                       "set command.processes to 1 and workers.count to %lld, or remove checkpoint",
-                       (long long)(job->command.processes * job->workers.count));
-        reader_mistake(
-            reader, "command.processes", way_out,
-            "command.processes: %lld is not for a job with a checkpoint: Cairn saves the "
-            "state of one process per worker",
-            (long long)job->command.processes);
+        (void)snprintf(way_out, sizeof(way_out), "set command.processes to %lld or less",
+                       (long long)(LIMIT_RANKS / job->workers.count));
+        reader_mistake(reader, "command.processes", way_out,
+                       "%lld processes are more than the %d whose state Cairn can save",
+                       (long long)(job->command.processes * job->workers.count), LIMIT_RANKS);
     }
 }
 

@@ -273,16 +273,21 @@ void session_add_row(struct session *session, const struct session_row *row);
 /* Returns the step up to which the coordinator has acknowledged rows of this session; 0: none. */
 uint64_t session_rows_known(struct session *session);
 
-/* Where another process does the steps: what it and this one know of each other. */
+/* Where another process does the steps, or several do: what it and this one know of each other. */
 struct session_followed {
-    const _Atomic uint64_t *reached; /* its finished steps */
+    const struct session_followed *more; /* of the next process, borrowed likewise; NULL: none */
+    const _Atomic uint64_t *reached;     /* its finished steps */
+    /* A step that others were told is due, and this one hasn't asked about: next_due is no later.
+     * NULL: there are no others. */
+    const _Atomic uint64_t *owed;
     /* The first step after which something may be due; 0 once the generation has ended. Stored
      * before `reached` is loaded: who stores `reached` and then loads this sees what is due, or it
      * was too late for it, and the next step's session_due_at says so. */
     _Atomic uint64_t *next_due;
 };
 /* Keeps followed->next_due up to date from now on, and takes it that session_due_at would have been
- * called for every step up to *followed->reached. Borrowed until the next call; NULL: ends it. */
+ * called for every step up to *followed->reached, the highest of all. Borrowed until the next call;
+ * NULL: ends it. */
 void session_follow(struct session *session, const struct session_followed *followed);
 
 enum session_due {

@@ -59,14 +59,19 @@ struct session_progress session_progress_of(struct session *session)
 
 void session_hear_steps(struct session *session)
 {
-    if (session->followed.reached != NULL)
-        session_fsm_reached(&session->fsm, atomic_load(session->followed.reached));
+    const struct session_followed *it = &session->followed;
+    for (; it != NULL && it->reached != NULL; it = it->more)
+        session_fsm_reached(&session->fsm, atomic_load(it->reached));
 }
 
 void session_tell_due(struct session *session)
 {
-    if (session->followed.next_due != NULL)
-        atomic_store(session->followed.next_due, session_fsm_next_due(&session->fsm));
+    const struct session_followed *it = &session->followed;
+    for (; it != NULL && it->next_due != NULL; it = it->more) {
+        const uint64_t next = session_fsm_next_due(&session->fsm);
+        const uint64_t owed = it->owed != NULL ? atomic_load(it->owed) : UINT64_MAX;
+        atomic_store(it->next_due, owed < next ? owed : next);
+    }
 }
 
 void session_follow(struct session *session, const struct session_followed *followed)

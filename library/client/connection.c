@@ -97,8 +97,9 @@ static int take_welcome(struct cairn *c, char *bytes, size_t size)
                             : it.source == WIRE_CHECKPOINT ? 1
                                                            : 0;
     if (path != end || paths != it.paths || paths != wanted || it.source > WIRE_CHECKPOINT ||
-        it.size == 0 || it.size > LIMIT_RANKS || it.rank >= it.size ||
-        it.memory_size > LIMIT_RANKS || !is_text(it.job, sizeof(it.job)))
+        it.size == 0 || it.size > LIMIT_RANKS || it.rank >= it.size || it.processes == 0 ||
+        it.size % it.processes != 0 || it.memory_size > LIMIT_RANKS ||
+        !is_text(it.job, sizeof(it.job)))
         return library_say(CAIRN_CLOSED, "the worker's welcome makes no sense");
     memcpy(c->info.job, it.job, strlen(it.job));
     c->info.generation = it.generation;
@@ -109,6 +110,7 @@ static int take_welcome(struct cairn *c, char *bytes, size_t size)
     c->info.step = it.source != WIRE_NOTHING ? it.step : 0;
     c->source = it.source;
     c->path_count = paths;
+    c->processes = it.processes;
     c->paths = bytes + sizeof(it);
     return CAIRN_OK;
 }

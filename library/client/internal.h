@@ -104,6 +104,7 @@ struct cairn {
     struct wire_page *page;
     struct cairn_info info;
     uint32_t source, path_count; /* enum wire_source */
+    uint32_t processes;          /* per worker */
     char *welcome;               /* owned; its paths */
     const char *paths;           /* one after the other, each with its NUL */
     bool catches;

@@ -112,8 +112,37 @@ static bool name_buffers(const struct layout_places *places, struct tables *tabl
     return true;
 }
 
+/* Narrows the worker's areas to this process's: all of it, and nobody else's. */
+static bool take_area(const struct cairn *c, uint64_t area, struct library_extent *extent)
+{
+    const uint64_t bytes = c->layout.places.buffer_bytes[PLACE_RANKS];
+    if (!is_inside(area, bytes, 0, extent->size) || area % PIECE_ELEMENTS != 0 ||
+        extent->data % PLACE_ALIGN != 0 || (c->processes == 1 && bytes != extent->size))
+        return false;
+    extent->first += area;
+    extent->data += area;
+    extent->hashes += area / PIECE_ELEMENTS * sizeof(struct ckpt_hash);
+    extent->size = bytes;
+    return true;
+}
+
+/* Narrows an extent to the pieces that this process of the worker's fills in. */
+static void take_pieces(const struct cairn *c, struct library_extent *extent)
+{
+    const uint64_t local = c->info.rank % c->processes;
+    const uint64_t piece = PIECE_ELEMENTS * ckpt_dtype_size(place_buffer_dtype(extent->buffer));
+    const uint64_t pieces = (extent->size + piece - 1) / piece;
+    const uint64_t first = pieces * local / c->processes;
+    const uint64_t end = pieces * (local + 1) / c->processes;
+    const uint64_t end_byte = end == pieces ? extent->size : end * piece;
+    extent->first += first * piece;
+    extent->data += first * piece;
+    extent->hashes += first * sizeof(struct ckpt_hash);
+    extent->size = first < end ? end_byte - first * piece : 0;
+}
+
 static bool take_extent(const struct cairn *c, const struct tables *tables, uint32_t i,
-                        struct library_target *out)
+                        uint64_t area, struct library_target *out)
 {
     const struct copy_extent *it = &tables->extents[i];
     if (it->buffer >= tables->head.buffer_count)
@@ -124,34 +153,37 @@ static bool take_extent(const struct cairn *c, const struct tables *tables, uint
     if (it->count == 0 || !is_inside(it->first, it->count, 0, elements) ||
         it->first % PIECE_ELEMENTS != 0)
         return false;
-    const struct library_extent extent = { .buffer = buffer,
-                                           .first = it->first * width,
-                                           .size = it->count * width,
-                                           .data = it->data,
-                                           .hashes = it->hashes };
+    struct library_extent extent = { .buffer = buffer,
+                                     .first = it->first * width,
+                                     .size = it->count * width,
+                                     .data = it->data,
+                                     .hashes = it->hashes };
     const uint64_t hashes = ckpt_pieces(it->count) * sizeof(struct ckpt_hash);
     if (!is_inside(extent.data, extent.size, tables->head.data_offset, out->map->bytes) ||
         !is_inside(extent.hashes, hashes, COPY_BESIDE, tables->head.data_offset))
         return false;
-    if (buffer == PLACE_RANKS) { /* all of this rank's area, and nobody else's */
-        if (out->area != NULL || extent.size != c->layout.places.buffer_bytes[PLACE_RANKS] ||
-            extent.data % PLACE_ALIGN != 0)
-            return false;
+    if (buffer != PLACE_RANKS) {
+        take_pieces(c, &extent);
+    } else if (out->area != NULL || !take_area(c, area, &extent)) {
+        return false;
+    } else {
         out->area = out->map->memory + extent.data;
         out->area_first = extent.first;
     }
-    out->extents[out->count++] = extent;
+    if (extent.size > 0)
+        out->extents[out->count++] = extent;
     return true;
 }
 
-static bool take_tables(const struct cairn *c, struct tables *tables, struct library_target *out)
+static bool take_tables(const struct cairn *c, struct tables *tables, uint64_t area,
+                        struct library_target *out)
 {
     if (!read_tables(out->map, tables) || !name_buffers(&c->layout.places, tables) ||
-        tables->head.rank != c->info.rank || tables->head.size != c->info.size ||
-        tables->head.step != c->save.step)
+        tables->head.rank != c->info.rank / c->processes ||
+        tables->head.size != c->info.size / c->processes || tables->head.step != c->save.step)
         return false;
     for (uint32_t i = 0; i < tables->head.extent_count; i++) {
-        if (!take_extent(c, tables, i, out))
+        if (!take_extent(c, tables, i, area, out))
             return false;
     }
     return out->area != NULL;
@@ -167,7 +199,7 @@ int library_target_open(struct cairn *c, const struct wire_file *file, int fd,
     (void)close(fd);
     if (status != CAIRN_OK)
         return status;
-    if (!take_tables(c, &tables, out))
+    if (!take_tables(c, &tables, file->area, out))
         return library_say(CAIRN_CHANGED, "the worker's copy file is for another state");
     return CAIRN_OK;
 }

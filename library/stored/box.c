@@ -18,19 +18,20 @@ struct regions {
     uint32_t count, room;
 };
 
-static bool add_region(struct regions *list, const struct region *region)
+static enum status add_region(struct regions *list, const struct region *region)
 {
     if (list->count == list->room) {
         const uint32_t room = list->room > 0 ? 2 * list->room : 16;
-        struct region *more =
-            room <= REGIONS_MAX ? realloc(list->at, room * sizeof(*list->at)) : NULL;
+        if (room > REGIONS_MAX)
+            return ST_FULL;
+        struct region *more = realloc(list->at, room * sizeof(*list->at));
         if (more == NULL)
-            return false;
+            return ST_NO_MEMORY;
         list->at = more;
         list->room = room;
     }
     list->at[list->count++] = *region;
-    return true;
+    return ST_OK;
 }
 
 /* false: they have nothing in common. */
@@ -47,22 +48,23 @@ static bool intersect(const struct region *a, const struct region *b, uint32_t n
 }
 
 /* Adds what `all` has beside `part`, which lies in it. */
-static bool add_rest(struct regions *list, struct region all, const struct region *part,
-                     uint32_t ndim)
+static enum status add_rest(struct regions *list, struct region all, const struct region *part,
+                            uint32_t ndim)
 {
-    for (uint32_t d = 0; d < ndim; d++) {
+    enum status st = ST_OK;
+    for (uint32_t d = 0; d < ndim && st == ST_OK; d++) {
         struct region side = all;
         side.end[d] = part->start[d];
-        if (side.start[d] < side.end[d] && !add_region(list, &side))
-            return false;
+        if (side.start[d] < side.end[d])
+            st = add_region(list, &side);
         side.start[d] = part->end[d];
         side.end[d] = all.end[d];
-        if (side.start[d] < side.end[d] && !add_region(list, &side))
-            return false;
+        if (st == ST_OK && side.start[d] < side.end[d])
+            st = add_region(list, &side);
         all.start[d] = part->start[d];
         all.end[d] = part->end[d];
     }
-    return true;
+    return st;
 }
 
 static struct region region_of(const struct wire_entry *entry)
@@ -144,15 +146,15 @@ static enum status read_from(struct cairn_state *state, const struct stored_tens
     for (uint32_t i = 0; i < regions->count; i++) {
         struct region part;
         enum status st = ST_OK;
-        bool added = true;
         if (intersect(&regions->at[i], &box, ndim, &part)) {
             st = read_part(state, tensor, wanted, &part, out);
-            added = add_rest(out_left, regions->at[i], &part, ndim);
+            if (st == ST_OK)
+                st = add_rest(out_left, regions->at[i], &part, ndim);
         } else {
-            added = add_region(out_left, &regions->at[i]);
+            st = add_region(out_left, &regions->at[i]);
         }
-        if (st != ST_OK || !added)
-            return st != ST_OK ? st : ST_FULL;
+        if (st != ST_OK)
+            return st;
     }
     return ST_OK;
 }
@@ -162,7 +164,7 @@ static enum status read_box(struct cairn_state *state, uint64_t first, uint64_t 
                             const struct region *wanted, uint8_t *out)
 {
     struct regions now = { .count = 0 }, left = { .count = 0 };
-    enum status st = add_region(&now, wanted) ? ST_OK : ST_NO_MEMORY;
+    enum status st = add_region(&now, wanted);
     for (uint64_t i = first; i < first + count && st == ST_OK && now.count > 0; i++) {
         left.count = 0;
         st = read_from(state, &state->tensors[state->by_name[i]], wanted, &now, &left, out);

@@ -63,8 +63,10 @@ int cairn_state_read_blob(struct cairn_state *state, const char *name, uint32_t 
                                (unsigned long long)blob->size, size);
         }
         const enum status st = stored_read(state, state->areas, blob->offset, size, out);
-        return st == ST_OK ? CAIRN_OK
-                           : library_say(library_status(st), "blob %s: %s", name, state->why.text);
+        if (st == ST_OK)
+            return CAIRN_OK;
+        return library_say(library_status(st), "blob %s: %s", name,
+                           state->why.text[0] != '\0' ? state->why.text : status_string(st));
     }
     return library_say(CAIRN_NOT_FOUND, "rank %u saved no blob named %s", rank, name);
 }

@@ -5,6 +5,7 @@
  *             └──── page, copy files: memory of both ────┘
  *
  * Socket: SOCK_STREAM, in the abstract namespace; WIRE_SOCKET_ENV has its name, an '@' for the NUL.
+ * A worker that runs several processes has one for each, and likewise a page.
  * Both sides look at the other's account (SO_PEERCRED): the same one, or nobody listens. The
  * worker serves one connection at a time, which has said hello; a second one is refused.
  *
@@ -32,7 +33,8 @@
  * A save:  DUE, BEGIN, then the library fills the copy file, then COPIED. The copy file's head and
  * tables (session/copies/copy_file.h) are written by the worker before it answers BEGIN: they say
  * where each extent's data and hashes go. The library writes both, and nothing else. The worker
- * seals it at COPIED.
+ * seals it at COPIED. Processes of one worker fill in one file: each its area, and of each other
+ * extent with n pieces, process i of P those from n i / P up to n (i + 1) / P.
  *
  * Page: WIRE_PAGE_BYTES of memory of both (memfd). `step` is stored by the program before it loads
  * `next_due`, `next_due` by the worker before it loads `step` (both seq_cst). So either the program
@@ -50,7 +52,7 @@
 
 #include "library/cairn.h"
 
-#define WIRE_VERSION    1u
+#define WIRE_VERSION    2u
 #define WIRE_SOCKET_ENV "CAIRN_SOCKET"
 
 #define WIRE_ANSWER_MS  20000
@@ -96,6 +98,7 @@ struct wire_welcome {
     uint32_t source, paths;
     uint64_t step; /* of the source */
     uint32_t memory_generation, memory_size;
+    uint32_t processes, zero; /* per worker, whose ranks are next to each other */
     char job[CAIRN_NAME];
 };
 
@@ -137,6 +140,7 @@ struct wire_file {
     uint32_t file; /* number: the same memory each time */
     uint32_t zero;
     uint64_t bytes; /* of the file */
+    uint64_t area;  /* where this process's begins in the worker's extent of "ranks" */
 };
 
 struct wire_copied {

@@ -227,3 +227,14 @@ def test_a_program_that_is_not_there_fails_the_job():
     with Home() as home:
         job = submit(home, JOB.replace(sys.executable, "no-such-program-here"))
         assert "no-such-program-here: No such file or directory" in home.wait_state(job, "FAILED")["reason"]
+
+
+def test_the_collective_that_a_rank_never_entered_is_named(tmp_path):
+    """By what PyTorch's flight recorder wrote, as two processes do whose collective timed out."""
+    dumps = ROOT / "tests/golden/torch_trace"
+    with Home() as home:
+        job = submit(home, env={"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/dump_"}, command__restart__on_exit_codes="[75]",
+                     command__run=f"cp {dumps}/gloo.$RANK {tmp_path}/dump_$RANK && sleep 1; exit $RANK")
+        shown = home.wait_state(job, "FAILED")
+        assert "ended with code 1" in shown["reason"], shown
+        assert "by PyTorch's flight recorder collective 5 (gloo:all_reduce) was never entered by rank 1" in shown["reason"], shown

@@ -37,6 +37,7 @@ def constant(header, name):
 PIECE = constant("common/limits.h", "PIECE_ELEMENTS")
 CHUNK = constant("checkpoint/format/disk.h", "DISK_CHUNK_BYTES")
 VERSION = constant("session/copies/copy_file.h", "COPY_VERSION")
+WIRE = constant("library/wire/wire.h", "WIRE_VERSION")
 BESIDE = 8192
 _hashes = ctypes.CDLL("libxxhash.so.0")
 
@@ -153,7 +154,7 @@ class Worker:
     def _hello(self, _):
         step, paths = self.newest()
         texts = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        return struct.pack("<6IQII128s", 1, 1, self.rank, self.size, 1 if paths else 0, len(paths), step, 1, len(paths), b"fake") + texts, self.page
+        return struct.pack("<6IQ4I128s", WIRE, 1, self.rank, self.size, 1 if paths else 0, len(paths), step, 1, len(paths), 1, 0, b"fake") + texts, self.page
 
     def newest(self):
         """(step, the paths of all shares' copies of it)"""
@@ -183,7 +184,7 @@ class Worker:
         self.path = self.folder / f"{self.step}-{self.rank}-{self.size}.new"
         data = self._head()
         self.path.write_bytes(data)
-        return struct.pack("<IIQ", 0, 0, len(data)), os.open(self.path, os.O_RDWR)
+        return struct.pack("<IIQQ", 0, 0, len(data), 0), os.open(self.path, os.O_RDWR)
 
     def _copied(self, body):
         step, status, _, _ = struct.unpack("<QiIQ", body)

@@ -1,7 +1,8 @@
 """A program of a user's for tests: trains on synthetic data with much that has state, and prints a digest.
 
     torch_program.py STEPS OPTION ...    sgd | adamw | scaler | dropout | batchnorm | accumulate | micro | bf16 | workers | settle | channels | slow
-                                         kill=STEP:PLACE   SIGKILL to rank KILL_RANK at forward, backward, optimizer or save, once (KILL_MARK)
+                                         kill=STEP:PLACE ...   SIGKILL to rank KILL_RANK at forward, backward, optimizer or save, each once:
+                                                               KILL_MARK.PLACE is made then
 """
 import contextlib
 import hashlib
@@ -54,16 +55,17 @@ class Data(Dataset):
 class Killer:
     def __init__(self, options):
         words = [word[5:].split(":") for word in options if word.startswith("kill=")]
-        self.step, self.place = (int(words[0][0]), words[0][1]) if words else (-1, "")
+        self.kills = {(int(step), place) for step, place in words}
         self.mark = os.environ.get("KILL_MARK", "")
         self.now = 0
 
     def __call__(self, place, step=None):
         self.now = self.now if step is None else step
-        if (self.now, place) != (self.step, self.place) or os.environ.get("KILL_RANK", "0") != os.environ.get("RANK", "0"):
+        if (self.now, place) not in self.kills or os.environ.get("KILL_RANK", "0") != os.environ.get("RANK", "0"):
             return
-        if not Path(self.mark).exists():
-            Path(self.mark).touch()
+        mark = Path(f"{self.mark}.{place}")
+        if not mark.exists():
+            mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
 

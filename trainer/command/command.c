@@ -294,7 +294,20 @@ static struct command_failure judge(struct command_worker *c, uint32_t i)
                         &c->members[i].output);
     if (c->relay != NULL)
         relayed_explain(c->relay, &c->news, c->place.rank + i, &failure);
+    if (!failure.outside)
+        worker_add_trace(c, i, &failure);
     return failure;
+}
+
+/* True if one of the worker's processes has failed, as far as the relay knows. */
+static bool has_relay_failed(const struct command_worker *c, struct command_failure *out_failure)
+{
+    bool failed = false;
+    for (uint32_t i = 0; i < c->count && c->relay != NULL && !failed; i++) {
+        failed = relayed_has_failed(&c->news, &c->news.of[i], c->processes[i].ended,
+                                    c->place.rank + i, worker_now_ms(), out_failure);
+    }
+    return failed;
 }
 
 /* Watches the program until it has ended, fails, or is to be stopped. */
@@ -309,11 +322,9 @@ static enum command_end watch(struct command_worker *c, struct command_failure *
             *out_failure = judge(c, failed);
             return COMMAND_FAILED;
         }
-        const bool ended = count_living(c) == 0;
-        if (c->relay != NULL &&
-            relayed_has_failed(&c->news, ended, c->place.rank, worker_now_ms(), out_failure))
+        if (has_relay_failed(c, out_failure))
             return COMMAND_FAILED;
-        if (ended || (c->relay != NULL && c->news.ends))
+        if (count_living(c) == 0 || (c->relay != NULL && c->news.ends))
             return COMMAND_DONE;
         const uint32_t hung = hang_find(c, worker_now_ms());
         if (hung < c->count) {
@@ -383,6 +394,7 @@ enum command_end command_run(struct command_worker *command, const struct comman
     c->count = (uint32_t)options->job->command.processes;
     c->step = 0;
     c->first_ms = 0;
+    c->began_wall_ms = clock_wall_ms(clock_system());
     c->news = (struct relay_news){ .step = 0 };
     CHECK(c->count >= 1 && c->count <= COMMAND_PROCESSES_MAX);
     for (uint32_t i = 0; i < c->count; i++)

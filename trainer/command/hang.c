@@ -97,6 +97,7 @@ struct command_failure hang_explain(struct command_worker *c, uint32_t i)
         (void)spy_on(c, i); /* SIGABRT would wait until it goes on */
     }
     describe(c, i, is_stopped, shows, &failure);
+    worker_add_trace(c, i, &failure);
     return failure;
 }
 

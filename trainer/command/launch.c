@@ -241,7 +241,7 @@ static void set_place(struct list *list, const struct jobspec *job,
     set(list, "CAIRN_JOB=%s", assignment->job);
     set(list, "CAIRN_GENERATION=%" PRIu32, assignment->generation);
     if (place->relay[0] != '\0')
-        set(list, WIRE_SOCKET_ENV "=%s", place->relay);
+        set(list, WIRE_SOCKET_ENV "=%s.%" PRIu32, place->relay, local);
     if (job->command.folder[0] != '\0')
         set(list, "CAIRN_FOLDER=%s", job->command.folder);
     if (job->workers.device != JOBSPEC_DEVICE_CPU)

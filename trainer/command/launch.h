@@ -28,7 +28,7 @@ struct launch_place {
     uint32_t master_port;
     char gpus[LIMIT_REASON]; /* CUDA_VISIBLE_DEVICES of the node's workers, in the order of their
                               * local ranks; "": no GPU */
-    char relay[64];          /* WIRE_SOCKET_ENV; "": nobody serves the program */
+    char relay[64];          /* relay_name; "": nobody serves the program */
 };
 
 /* How soon the program's rank 0 listened at MASTER_PORT (first.h). */

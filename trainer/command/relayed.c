@@ -31,14 +31,14 @@ static struct command_failure ended_early(const struct relay_news *news, uint32_
     return failure;
 }
 
-bool relayed_has_failed(const struct relay_news *news, bool ended, uint32_t rank, int64_t now_ms,
-                        struct command_failure *out)
+bool relayed_has_failed(const struct relay_news *news, const struct relay_process_news *process,
+                        bool ended, uint32_t rank, int64_t now_ms, struct command_failure *out)
 {
     const bool said = news->words.text[0] != '\0';
     *out = (struct command_failure){ .kind = CAIRN__V1__FAULT_KIND__USER, .why = news->why };
     if (news->failed)
         return true;
-    if (ended && !news->done) {
+    if (ended && !process->done) {
         *out = ended_early(news, rank);
         return true;
     }

@@ -10,10 +10,10 @@
 
 /* A relay that couldn't be opened. */
 struct command_failure relayed_unopened(enum status st, const struct reason *why);
-/* True if the program has said what can't be, or that it fails and then hasn't ended; or if it has
- * ended with code 0 (ended) before it was done. */
-bool relayed_has_failed(const struct relay_news *news, bool ended, uint32_t rank, int64_t now_ms,
-                        struct command_failure *out);
+/* True if the program has said what can't be, or that it fails and then hasn't ended; or if its
+ * process has ended with code 0 (ended) before it was done. rank: of that process */
+bool relayed_has_failed(const struct relay_news *news, const struct relay_process_news *process,
+                        bool ended, uint32_t rank, int64_t now_ms, struct command_failure *out);
 /* Adds to a failure what the program said of it, and whether what it was to go on from is
  * damaged: that is read, then. */
 void relayed_explain(struct relay *relay, const struct relay_news *news, uint32_t rank,

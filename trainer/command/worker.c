@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "trainer/command/trace.h"
 
 int64_t worker_now_ms(void)
 {
@@ -20,7 +21,7 @@ static void note_progress(struct command_worker *c, int64_t now)
         struct command_member *member = &c->members[i];
         uint64_t seen = by_step ? member->output.matches : member->output.lines;
         if (c->relay != NULL) /* its output shows nothing any more once it trains */
-            seen = c->news.counter + (c->news.ready ? 0 : member->output.lines);
+            seen = c->news.of[i].counter + (c->news.ready ? 0 : member->output.lines);
         if (seen != member->seen) {
             member->seen = seen;
             member->moved_ms = now;
@@ -60,4 +61,19 @@ void worker_turn(struct command_worker *c, int timeout_ms)
         (void)process_check(&c->processes[i]);
     }
     note_progress(c, now);
+}
+
+void worker_add_trace(const struct command_worker *c, uint32_t i, struct command_failure *failure)
+{
+    const struct command_options *o = c->options;
+    const struct reason before = failure->why;
+    struct reason said = { "" };
+    char **env = NULL;
+    if (launch_environment(o->job, o->assignment, &c->place, i, o->worker, &env) != ST_OK)
+        return;
+    if (trace_explain(env, c->place.size, c->began_wall_ms, &said)) {
+        reason_set(&failure->why, "%.300s; by PyTorch's flight recorder %s", before.text,
+                   said.text);
+    }
+    launch_free(env);
 }

@@ -46,10 +46,13 @@ struct command_worker {
     struct relay *relay; /* NULL: the job saves nothing */
     struct relay_news news;
     uint64_t step;
+    int64_t began_wall_ms;
 };
 
 int64_t worker_now_ms(void);
 /* Waits until something happens, timeout_ms at most; then reads what was written, and reaps. */
 void worker_turn(struct command_worker *c, int timeout_ms);
+/* Adds what PyTorch's flight recorder says to a failure of a process (trace.h). */
+void worker_add_trace(const struct command_worker *c, uint32_t i, struct command_failure *failure);
 /* Closes what a process of the program wrote to, after its last line. */
 void worker_close_said(struct command_worker *c, uint32_t i);

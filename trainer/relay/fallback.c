@@ -27,7 +27,8 @@ static void set_falls_back(struct relay *r, bool falls_back, uint64_t committed)
     (void)pthread_mutex_lock(&r->mutex);
     r->falls_back = falls_back;
     r->fallen_back = committed;
-    r->done = r->done || committed > 0;
+    for (uint32_t i = 0; i < r->count; i++)
+        r->processes[i].done = r->processes[i].done || committed > 0;
     (void)pthread_mutex_unlock(&r->mutex);
 }
 

@@ -3,6 +3,7 @@
  * are taken; the session is ready; once every rank has copies of its own, older ones go.
  *
  *     layout    what all have alike, and the bytes of each rank's area
+ *     areas     of workers that run several processes: the bytes of the area of each
  *     copies    how many steps from one copy to the next
  *     copied    the newest step that each rank has a copy of
  *     all-copied  every rank has one of the newest of these
@@ -14,12 +15,18 @@
 #include "session/memory/headroom.h"
 #include "trainer/relay/internal.h"
 
-/* What a rank brings to the round "layout". */
+/* What a rank brings to the round "layout": of its first process. */
 struct part {
     uint64_t area, step, total_steps, steps_per_epoch;
     struct ckpt_hash hash;
 };
 _Static_assert(sizeof(struct part) <= RENDEZVOUS_COMMON_MAX, "a part fits into a round");
+
+/* What it brings to the round "areas": in chunks. */
+struct part_areas {
+    uint32_t chunks[RELAY_PROCESSES_MAX];
+};
+_Static_assert(sizeof(struct part_areas) <= RENDEZVOUS_COMMON_MAX, "a part fits into a round");
 
 /* Says what differs between two ranks; NULL: nothing. */
 static const char *find_difference(const struct part *a, const struct part *b)
@@ -33,40 +40,91 @@ static const char *find_difference(const struct part *a, const struct part *b)
     return a->steps_per_epoch != b->steps_per_epoch ? "have epochs of different lengths" : NULL;
 }
 
+static uint64_t area_of(const struct relay_process *p)
+{
+    return p->saved.places.buffer_bytes[PLACE_RANKS];
+}
+
+static struct part part_of(const struct relay_process *p)
+{
+    return (struct part){ .area = area_of(p),
+                          .step = p->began.step,
+                          .total_steps = p->began.total_steps,
+                          .steps_per_epoch = p->began.steps_per_epoch,
+                          .hash = p->saved.hash };
+}
+
+/* ST_CONFIG: two ranks say what can't be; that was noted. */
+static enum status compare(struct relay *r, uint32_t a_rank, const struct part *a, uint32_t b_rank,
+                           const struct part *b)
+{
+    const char *difference = find_difference(a, b);
+    if (difference == NULL)
+        return ST_OK;
+    relay_fail(r,
+               "the programs of rank %u and rank %u %s (%llu tensors here, step %llu of %llu; %llu "
+               "of %llu)",
+               a_rank, b_rank, difference, (unsigned long long)r->saved->count,
+               (unsigned long long)a->step, (unsigned long long)a->total_steps,
+               (unsigned long long)b->step, (unsigned long long)b->total_steps);
+    return ST_CONFIG;
+}
+
+/* Compares the worker's own processes. */
+static enum status compare_own(struct relay *r)
+{
+    const uint32_t rank = r->options.assignment->rank * r->count;
+    const struct part first = part_of(&r->processes[0]);
+    enum status st = ST_OK;
+    for (uint32_t i = 1; i < r->count && st == ST_OK; i++) {
+        const struct part other = part_of(&r->processes[i]);
+        st = compare(r, rank, &first, rank + i, &other);
+    }
+    return st;
+}
+
+/* Exchanges the bytes of all areas, of workers with several processes. */
+static enum status meet_areas(struct relay *r, struct rendezvous_got *got, uint64_t *areas)
+{
+    const uint64_t chunk = ckpt_chunk_elements(CKPT_U8);
+    struct part_areas mine = { .chunks = { 0 } };
+    for (uint32_t i = 0; i < r->count; i++)
+        mine.chunks[i] = (uint32_t)(area_of(&r->processes[i]) / chunk);
+    const enum status st = relay_meet(r, "areas", &mine, sizeof(mine), got);
+    for (uint32_t w = 0; st == ST_OK && w < r->options.assignment->size; w++) {
+        struct part_areas other;
+        memcpy(&other, got[w].common, sizeof(other));
+        for (uint32_t i = 0; i < r->count; i++)
+            areas[w * r->count + i] = other.chunks[i] * chunk;
+    }
+    return st;
+}
+
 static enum status meet_layout(struct relay *r)
 {
     const struct session_assignment *a = r->options.assignment;
-    const struct part mine = { .area = r->saved.places.buffer_bytes[PLACE_RANKS],
-                               .step = r->began.step,
-                               .total_steps = r->began.total_steps,
-                               .steps_per_epoch = r->began.steps_per_epoch,
-                               .hash = r->saved.hash };
+    const struct part mine = part_of(&r->processes[0]);
     struct reason why = { "" };
     auto_free struct rendezvous_got *got = calloc(a->size, sizeof(*got));
-    auto_free uint64_t *areas = calloc(a->size, sizeof(*areas));
+    auto_free uint64_t *areas = calloc((size_t)a->size * r->count, sizeof(*areas));
     if (got == NULL || areas == NULL)
         return ST_NO_MEMORY;
-    enum status st = relay_meet(r, "layout", &mine, sizeof(mine), got);
-    if (st != ST_OK)
-        return st;
-    struct part first;
-    memcpy(&first, got[0].common, sizeof(first));
-    for (uint32_t i = 0; i < a->size; i++) {
+    enum status st = compare_own(r);
+    if (st == ST_OK)
+        st = relay_meet(r, "layout", &mine, sizeof(mine), got);
+    struct part first = mine;
+    for (uint32_t i = 0; i < a->size && st == ST_OK; i++) {
         struct part other;
         memcpy(&other, got[i].common, sizeof(other));
-        areas[i] = other.area;
-        const char *difference = find_difference(&first, &other);
-        if (difference != NULL) {
-            relay_fail(r,
-                       "the programs of rank 0 and rank %u %s (%llu tensors here, step %llu of "
-                       "%llu; %llu of %llu)",
-                       i, difference, (unsigned long long)r->saved.count,
-                       (unsigned long long)first.step, (unsigned long long)first.total_steps,
-                       (unsigned long long)other.step, (unsigned long long)other.total_steps);
-            return ST_CONFIG;
-        }
+        first = i == 0 ? other : first;
+        areas[i * r->count] = other.area;
+        st = compare(r, 0, &first, i * r->count, &other);
     }
-    st = saved_deal(&r->saved, areas, a->rank, a->size, &why);
+    if (st == ST_OK && r->count > 1)
+        st = meet_areas(r, got, areas);
+    if (st != ST_OK)
+        return st;
+    st = saved_deal(r->saved, areas, a->rank, a->size, r->count, &why);
     if (st == ST_CONFIG)
         relay_fail(r, "%s", why.text);
     return st;
@@ -93,13 +151,14 @@ static enum status fit_memory(struct relay *r, struct session_ready *ready, enum
                               struct reason *out_why)
 {
     const uint32_t size = r->options.assignment->size;
-    const bool begins = r->began.step == 0 && size >= (uint32_t)r->options.job->workers.count;
+    const bool begins =
+        r->processes[0].began.step == 0 && size >= (uint32_t)r->options.job->workers.count;
     auto_free struct session_demand *demands = calloc(size, sizeof(*demands));
     if (demands == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < size; i++) {
         demands[i] = session_demand_of(ready);
-        demands[i].share_bytes = (size_t)saved_share_bytes(&r->saved, i);
+        demands[i].share_bytes = (size_t)saved_share_bytes(r->saved, i);
         demands[i].every = r->options.job->checkpoint.memory_every > 0;
     }
     enum status st = begins ? session_bound_check(demands, size, out_why) : ST_OK;
@@ -169,16 +228,16 @@ static enum status get_ready(struct relay *r)
     const bool by_time = unit == JOBSPEC_MS || unit == JOBSPEC_AUTO; /* announced, then */
     struct reason why = { "" };
     enum session_lack lack = SESSION_LACK_NOTHING;
-    struct session_ready ready = { .total_steps = r->began.total_steps,
-                                   .steps_per_epoch = r->began.steps_per_epoch,
-                                   .state_bytes = saved_state_bytes(&r->saved),
-                                   .step = r->began.step,
+    struct session_ready ready = { .total_steps = r->processes[0].began.total_steps,
+                                   .steps_per_epoch = r->processes[0].began.steps_per_epoch,
+                                   .state_bytes = saved_state_bytes(r->saved),
+                                   .step = r->processes[0].began.step,
                                    .pins = "{}",
                                    .level = level_of(job->checkpoint.level),
                                    .threads = (uint32_t)job->checkpoint.threads,
                                    .differs = job->checkpoint.delta,
                                    .snapshot_bytes_max =
-                                       (size_t)saved_share_bytes(&r->saved, r->saved.rank),
+                                       (size_t)saved_share_bytes(r->saved, r->saved->rank),
                                    .memory_bytes_max = (size_t)job->checkpoint.memory_bytes,
                                    .shared = true };
     enum status st = ST_OK;
@@ -224,7 +283,7 @@ static enum status let_older_go(struct relay *r)
     auto_free struct rendezvous_got *got = calloc(size, sizeof(*got));
     if (got == NULL)
         return ST_NO_MEMORY;
-    enum status st = await_copy(r, r->began.step, &mine);
+    enum status st = await_copy(r, r->processes[0].began.step, &mine);
     if (st == ST_OK)
         st = relay_meet(r, "copied", &mine, sizeof(mine), got);
     for (uint32_t i = 0; st == ST_OK && i < size; i++) {
@@ -249,15 +308,14 @@ void *relay_form(void *relay)
     if (st == ST_OK)
         st = get_ready(r);
     if (st == ST_OK) {
-        const struct session_followed followed = { .reached = &r->page->step,
-                                                   .next_due = &r->page->next_due };
         (void)pthread_mutex_lock(&r->mutex);
         r->formed = true;
         (void)pthread_mutex_unlock(&r->mutex);
-        session_follow(r->options.session, &followed);
+        session_follow(r->options.session, &r->processes[0].followed);
         LOG_INFO(r->options.log, "the program trains from step %llu of %llu, %.1f MB of state",
-                 (unsigned long long)r->began.step, (unsigned long long)r->began.total_steps,
-                 (double)saved_state_bytes(&r->saved) / 1e6);
+                 (unsigned long long)r->processes[0].began.step,
+                 (unsigned long long)r->processes[0].began.total_steps,
+                 (double)saved_state_bytes(r->saved) / 1e6);
         st = let_older_go(r);
         if (st == ST_OK)
             relay_watch_exits(r);

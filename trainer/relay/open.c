@@ -15,34 +15,56 @@
 /* ---- open and close ---- */
 
 /* Makes the page: nobody can shrink it, so no look at it is a SIGBUS. */
-static enum status make_page(struct relay *r)
+static enum status make_page(struct relay_process *p)
 {
-    r->page_fd = memfd_create("cairn-page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (r->page_fd < 0 || ftruncate(r->page_fd, WIRE_PAGE_BYTES) != 0 ||
-        fcntl(r->page_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    p->page_fd = memfd_create("cairn-page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (p->page_fd < 0 || ftruncate(p->page_fd, WIRE_PAGE_BYTES) != 0 ||
+        fcntl(p->page_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return status_from_errno(errno);
-    void *memory = mmap(NULL, WIRE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, r->page_fd, 0);
+    void *memory = mmap(NULL, WIRE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->page_fd, 0);
     if (memory == MAP_FAILED)
         return ST_NO_MEMORY;
-    r->page = memory;
-    atomic_store(&r->page->next_due, UINT64_MAX);
+    p->page = memory;
+    atomic_store(&p->page->next_due, UINT64_MAX);
+    p->followed.reached = &p->page->step;
+    p->followed.next_due = &p->page->next_due;
     return ST_OK;
+}
+
+static enum status make_process(struct relay_process *p)
+{
+    p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    enum status st = p->wake_fd < 0 ? status_from_errno(errno) : ST_OK;
+    if (st == ST_OK)
+        st = make_page(p);
+    return st == ST_OK ? relay_listen(p) : st;
 }
 
 static enum status start(struct relay *r, struct reason *out_why)
 {
-    r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    enum status st = r->wake_fd < 0 ? status_from_errno(errno) : ST_OK;
-    if (st == ST_OK)
-        st = relay_find_source(r, out_why);
-    if (st == ST_OK)
-        st = make_page(r);
-    if (st == ST_OK)
-        st = relay_listen(r);
-    if (st != ST_OK)
-        return st;
-    r->has_thread = pthread_create(&r->thread, NULL, relay_run, r) == 0;
-    return r->has_thread ? ST_OK : ST_NO_MEMORY;
+    enum status st = relay_find_source(r, out_why);
+    relay_choose_name(r);
+    for (uint32_t i = 0; i < r->count && st == ST_OK; i++)
+        st = make_process(&r->processes[i]);
+    for (uint32_t i = 0; i < r->count && st == ST_OK; i++) {
+        struct relay_process *p = &r->processes[i];
+        p->has_thread = pthread_create(&p->thread, NULL, relay_run, p) == 0;
+        st = p->has_thread ? ST_OK : ST_NO_MEMORY;
+    }
+    return st;
+}
+
+static void init_process(struct relay *r, uint32_t i)
+{
+    struct relay_process *p = &r->processes[i];
+    p->relay = r;
+    p->local = i;
+    p->listen_fd = p->wake_fd = p->page_fd = -1;
+    p->followed.owed = r->count > 1 ? &p->owed : NULL;
+    atomic_store(&p->owed, UINT64_MAX);
+    p->followed.more = i + 1 < r->count ? &p[1].followed : NULL;
+    for (int peer = 0; peer < RELAY_PEERS; peer++)
+        p->peers[peer].fd = -1;
 }
 
 enum status relay_open(const struct relay_options *options, struct relay **out,
@@ -52,9 +74,16 @@ enum status relay_open(const struct relay_options *options, struct relay **out,
     if (r == NULL)
         return ST_NO_MEMORY;
     r->options = *options;
-    r->listen_fd = r->wake_fd = r->page_fd = -1;
-    for (int i = 0; i < RELAY_PEERS; i++)
-        r->peers[i].fd = -1;
+    r->count = (uint32_t)options->job->command.processes;
+    r->processes = calloc(r->count, sizeof(*r->processes));
+    if (r->processes == NULL) {
+        free(r);
+        return ST_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < r->count; i++)
+        init_process(r, i);
+    r->saved = &r->processes[0].saved;
+    (void)pthread_mutex_init(&r->turn, NULL);
     (void)pthread_mutex_init(&r->mutex, NULL);
     clock_cond_init(&r->changed);
     const enum status st = start(r, out_why);
@@ -72,38 +101,57 @@ static void close_fd(int fd)
         (void)close(fd);
 }
 
-void relay_close(struct relay *relay)
+static void release_process(struct relay_process *p)
 {
-    struct relay *r = relay;
+    if (p->page != NULL) {
+        atomic_store(&p->page->over, 1);
+        (void)munmap(p->page, WIRE_PAGE_BYTES);
+    }
+    close_fd(p->listen_fd);
+    close_fd(p->wake_fd);
+    close_fd(p->page_fd);
+    saved_release(&p->saved);
+    free(p->welcome);
+}
+
+/* Ends the threads; each process's first, the last of which starts the forming one. */
+static void end_threads(struct relay *r)
+{
     const uint64_t one = 1;
-    if (r == NULL)
-        return;
     (void)pthread_mutex_lock(&r->mutex);
     r->closing = true;
     (void)pthread_cond_broadcast(&r->changed);
     (void)pthread_mutex_unlock(&r->mutex);
-    if (r->has_thread) {
-        (void)!write(r->wake_fd, &one, sizeof(one));
-        (void)pthread_join(r->thread, NULL); /* which alone starts the other */
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct relay_process *p = &r->processes[i];
+        if (p->has_thread)
+            (void)!write(p->wake_fd, &one, sizeof(one));
+    }
+    for (uint32_t i = 0; i < r->count; i++) {
+        if (r->processes[i].has_thread)
+            (void)pthread_join(r->processes[i].thread, NULL);
     }
     if (r->has_former) {
         session_keep_end(r->options.session);
         (void)pthread_join(r->former, NULL);
     }
+}
+
+void relay_close(struct relay *relay)
+{
+    struct relay *r = relay;
+    if (r == NULL)
+        return;
+    end_threads(r);
     relay_tell_row(r);
     session_follow(r->options.session, NULL);
-    if (r->page != NULL) {
-        atomic_store(&r->page->over, 1);
-        (void)munmap(r->page, WIRE_PAGE_BYTES);
-    }
-    close_fd(r->listen_fd);
-    close_fd(r->wake_fd);
-    close_fd(r->page_fd);
-    saved_release(&r->saved);
+    for (uint32_t i = 0; i < r->count; i++)
+        release_process(&r->processes[i]);
+    free(r->processes);
     free(r->source.paths);
-    free(r->welcome);
     (void)pthread_cond_destroy(&r->changed);
     (void)pthread_mutex_destroy(&r->mutex);
+    (void)pthread_mutex_destroy(&r->turn);
     free(r);
 }
 
@@ -114,31 +162,51 @@ const char *relay_name(const struct relay *relay)
 
 /* ---- the worker's turn ---- */
 
+/* Looks at what the processes store in their pages; returns the step that all have finished. */
+static uint64_t look_at_pages(struct relay *r, struct relay_news *out, bool *out_leaves)
+{
+    const bool over = session_is_over(r->options.session);
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct relay_process *p = &r->processes[i];
+        const uint64_t step = atomic_load(&p->page->step);
+        least = step < least ? step : least;
+        out->of[i].counter = atomic_load(&p->requests) + step + atomic_load(&p->page->beats);
+        *out_leaves = *out_leaves || atomic_load(&p->page->leaves) != 0;
+        if (over)
+            atomic_store(&p->page->over, 1);
+    }
+    return least;
+}
+
 void relay_look(struct relay *relay, struct relay_news *out)
 {
     struct relay *r = relay;
     struct session *session = r->options.session;
-    *out = (struct relay_news){ .counter = atomic_load(&r->requests) };
+    *out = (struct relay_news){ .done = true };
     (void)pthread_mutex_lock(&r->mutex);
     out->ready = r->formed;
-    out->done = r->done;
+    for (uint32_t i = 0; i < r->count; i++) {
+        out->of[i].done = r->processes[i].done;
+        out->done = out->done && r->processes[i].done;
+    }
     out->ends = r->fallen_back > 0;
     out->failed = r->failed;
     out->why = r->why;
     out->words = r->words;
     out->words_ms = r->words_ms;
     const uint64_t saved = r->fallen_back;
-    const uint64_t total = r->formed ? r->began.total_steps : 0;
+    const uint64_t total = r->formed ? r->processes[0].began.total_steps : 0;
     const bool waits = r->has_row && relay_now_ms() - r->row_ms >= ROW_MS;
     (void)pthread_mutex_unlock(&r->mutex);
-    const uint64_t reached = atomic_load(&r->page->step);
-    out->step = out->ends ? saved : reached < total ? reached : total;
-    out->counter += reached + atomic_load(&r->page->beats);
+    bool leaves = false;
+    uint64_t reached = look_at_pages(r, out, &leaves);
+    reached = reached < total ? reached : total;
+    out->step = out->ends ? saved : reached;
     if (waits)
         relay_tell_row(r);
-    if (session_is_over(session))
-        atomic_store(&r->page->over, 1);
-    if (!r->told_to_leave && atomic_load(&r->page->leaves) != 0) {
+    relay_give_up_passed(r);
+    if (!r->told_to_leave && leaves) {
         r->told_to_leave = true;
         session_wanted(session, true, (uint64_t)r->options.job->checkpoint.grace_ms,
                        "SIGTERM: the program was told to go");

@@ -7,15 +7,18 @@
  *     socket.c     a name that only this program knows; connections, requests, answers
  *     requests.c   what each request does
  *     filling.c    the copy that the program fills in, and who ends that
+ *     together.c   where the worker runs several processes: what they are told alike
  *     form.c       from READY on: the ranks agree, the session is ready, older copies go
  *     fallback.c   what is saved of a program that doesn't come to its last step in time
  *     source.c     what the program goes on from, and whether it is sound
  *     saved.c      its state as the checkpoint format sees it
  *
- * A thread serves; another one forms, as it waits for other ranks. Everything that the program says
- * is checked: a program that lies, or says nothing, fails this rank and nothing else. It may have
- * any memory that it shares with the worker changed at any time; what the worker goes by lies
- * elsewhere.
+ * A thread serves each process; another one forms, as it waits for other ranks. To the coordinator
+ * the processes of a worker are one rank, with one share of the state and one copy file.
+ *
+ * Everything that the program says is checked: a program that lies, or says nothing, fails this
+ * rank and nothing else. It may have any memory that it shares with the worker changed at any time;
+ * what the worker goes by lies elsewhere.
  *
  * A program is done once the save of its last step is committed, or that of a step after which it
  * was asked to end: until it has heard so, its end is a failure.
@@ -55,17 +58,26 @@ MUST_CHECK enum status relay_open(const struct relay_options *options, struct re
 /* Ends it: a copy that is not complete is given up. Before the session is parked or closed. NULL is
  * fine. */
 void relay_close(struct relay *relay);
-/* Returns the value of WIRE_SOCKET_ENV for the program. */
+/* Returns what WIRE_SOCKET_ENV of the program begins with; a dot and the process's number among the
+ * worker's follow. */
 const char *relay_name(const struct relay *relay);
 
-struct relay_news {
-    uint64_t step;    /* finished ones */
-    uint64_t counter; /* rises with whatever the program shows */
-    bool ready;       /* it trains */
+#define RELAY_PROCESSES_MAX 64
+
+/* What is known of one process of the worker's. */
+struct relay_process_news {
+    uint64_t counter; /* rises with whatever the process shows */
     bool done;        /* it may end with code 0 */
-    bool ends;        /* it is to be ended: a copy of `step` was saved in the place of a step to
+};
+
+struct relay_news {
+    uint64_t step; /* that all processes have finished */
+    struct relay_process_news of[RELAY_PROCESSES_MAX];
+    bool ready;  /* it trains */
+    bool done;   /* all processes may end with code 0 */
+    bool ends;   /* it is to be ended: a copy of `step` was saved in the place of a step to
                        * which it didn't come */
-    bool failed;      /* it said what can't be, or can't go on: why */
+    bool failed; /* it said what can't be, or can't go on: why */
     struct reason why;
     struct reason words; /* what it said of a failure to come; "": nothing */
     int64_t words_ms;    /* when (monotonic) */

@@ -7,8 +7,7 @@
 #include "common/cleanup.h"
 #include "trainer/relay/internal.h"
 
-#define BEGIN_MS  INT64_C(10000) /* for a copy file: below WIRE_ANSWER_MS */
-#define SETTLE_MS INT64_C(200)   /* one look whether it is decided */
+#define SETTLE_MS INT64_C(200) /* one look whether it is decided */
 
 /* ---- what can be ---- */
 
@@ -38,8 +37,10 @@ static bool refuse(struct relay_answer *out, enum status st, const char *why)
 
 /* ---- before the first step ---- */
 
-static bool on_hello(struct relay *r, const struct wire_hello *hello, struct relay_answer *out)
+static bool on_hello(struct relay_process *p, const struct wire_hello *hello,
+                     struct relay_answer *out)
 {
+    struct relay *r = p->relay;
     const struct session_assignment *a = r->options.assignment;
     const struct relay_source *source = &r->source;
     if (hello->version != WIRE_VERSION) {
@@ -50,13 +51,14 @@ static bool on_hello(struct relay *r, const struct wire_hello *hello, struct rel
     }
     struct wire_welcome welcome = { .version = WIRE_VERSION,
                                     .generation = a->generation,
-                                    .rank = a->rank,
-                                    .size = a->size,
+                                    .rank = a->rank * r->count + p->local,
+                                    .size = a->size * r->count,
                                     .source = source->kind,
                                     .paths = source->count,
                                     .step = source->step,
                                     .memory_generation = a->memory.generation,
-                                    .memory_size = a->memory.size };
+                                    .memory_size = a->memory.size,
+                                    .processes = r->count };
     memcpy(welcome.job, a->job, strnlen(a->job, sizeof(welcome.job) - 1));
     uint8_t *body = malloc(sizeof(welcome) + source->size);
     if (body == NULL)
@@ -64,13 +66,13 @@ static bool on_hello(struct relay *r, const struct wire_hello *hello, struct rel
     memcpy(body, &welcome, sizeof(welcome));
     if (source->size > 0)
         memcpy(body + sizeof(welcome), source->paths, source->size);
-    free(r->welcome);
-    r->welcome = body;
+    free(p->welcome);
+    p->welcome = body;
     out->body = body;
     out->size = sizeof(welcome) + source->size;
-    out->fd = r->page_fd;
+    out->fd = p->page_fd;
     (void)pthread_mutex_lock(&r->mutex);
-    r->greeted = true;
+    p->greeted = true;
     (void)pthread_mutex_unlock(&r->mutex);
     LOG_INFO(r->options.log, "the program connected: %.*s", (int)sizeof(hello->client) - 1,
              hello->client[0] != '\0' && memchr(hello->client, '\0', sizeof(hello->client)) != NULL
@@ -79,40 +81,48 @@ static bool on_hello(struct relay *r, const struct wire_hello *hello, struct rel
     return true;
 }
 
-static bool on_layout(struct relay *r, const uint8_t *body, uint32_t size, struct relay_answer *out)
+static bool on_layout(struct relay_process *p, const uint8_t *body, uint32_t size,
+                      struct relay_answer *out)
 {
     struct wire_layout layout;
     memcpy(&layout, body, sizeof(layout));
     if (layout.count > CAIRN_TENSORS_MAX ||
         size != sizeof(layout) + layout.count * sizeof(struct wire_entry)) {
-        relay_fail(r, "the program described %llu tensors in %u bytes",
+        relay_fail(p->relay, "the program described %llu tensors in %u bytes",
                    (unsigned long long)layout.count, size);
         return false;
     }
-    if (r->described)
+    if (p->described)
         return refuse(out, ST_REFUSED, "this start of the program has described its state already");
     const size_t bytes = (size_t)layout.count * sizeof(struct wire_entry);
     struct wire_entry *entries = malloc(bytes + 1); /* aligned */
     if (entries == NULL)
         return refuse(out, ST_NO_MEMORY, "no memory for a layout");
     memcpy(entries, body + sizeof(layout), bytes);
-    out->status = saved_describe(entries, layout.count, layout.blob_bytes, &r->saved, &out->why);
+    out->status = saved_describe(entries, layout.count, layout.blob_bytes, &p->saved, &out->why);
     free(entries);
-    r->described = out->status == ST_OK;
+    p->described = out->status == ST_OK;
     return true;
 }
 
-static bool on_ready(struct relay *r, const struct wire_ready *ready, struct relay_answer *out)
+static bool on_ready(struct relay_process *p, const struct wire_ready *ready,
+                     struct relay_answer *out)
 {
-    if (!r->described || r->ready)
+    struct relay *r = p->relay;
+    bool all = true;
+    if (!p->described || p->ready)
         return refuse(out, ST_INVALID, "ready comes once, after the layout");
     if (ready->step > ready->total_steps)
         return refuse(out, ST_INVALID, "the step is beyond the last one");
-    r->began = *ready;
+    p->began = *ready;
     (void)pthread_mutex_lock(&r->mutex);
-    r->ready = true;
+    p->ready = true;
+    for (uint32_t i = 0; i < r->count; i++)
+        all = all && r->processes[i].ready;
     (void)pthread_mutex_unlock(&r->mutex);
-    r->has_former = pthread_create(&r->former, NULL, relay_form, r) == 0;
+    if (!all)
+        return true;
+    r->has_former = pthread_create(&r->former, NULL, relay_form, r) == 0; /* the last one alone */
     if (!r->has_former)
         relay_fail(r, "no memory for a thread");
     return true;
@@ -131,104 +141,93 @@ static bool is_formed(struct relay *r)
     return formed && !(falls_back && session_exit(r->options.session, &exit));
 }
 
-static enum cairn_due due_of(enum session_due due)
+static bool on_due(struct relay_process *p, uint64_t step, struct relay_answer *out)
 {
-    switch (due) {
-    case SESSION_DUE_COPY:
-        return CAIRN_DUE_COPY;
-    case SESSION_DUE_SAVE:
-        return CAIRN_DUE_SAVE;
-    case SESSION_DUE_SAVE_AND_EXIT:
-        return CAIRN_DUE_SAVE_AND_EXIT;
-    case SESSION_DUE_NOTHING:
-        break;
-    }
-    return CAIRN_DUE_NOTHING;
-}
-
-static bool on_due(struct relay *r, uint64_t step, struct relay_answer *out)
-{
-    r->answered_due = (struct wire_due){ .due = CAIRN_DUE_NOTHING };
-    out->body = &r->answered_due;
-    out->size = sizeof(r->answered_due);
+    struct relay *r = p->relay;
+    p->answered_due = (struct wire_due){ .due = CAIRN_DUE_NOTHING };
+    out->body = &p->answered_due;
+    out->size = sizeof(p->answered_due);
     if (session_is_over(r->options.session))
         return refuse(out, ST_STALE, "this start of the program is over");
     if (!is_formed(r))
         return true;
-    if (step > r->began.total_steps)
+    if (step > p->began.total_steps)
         return refuse(out, ST_INVALID, "the step is beyond the last one");
-    const bool begins = step <= r->began.step && step < r->began.total_steps;
-    r->due_step = step;
-    r->due = begins ? CAIRN_DUE_NOTHING : due_of(session_due_at(r->options.session, step));
-    r->exit_step = r->due == CAIRN_DUE_SAVE_AND_EXIT ? step : 0;
-    r->answered_due.due = r->due;
+    const bool begins = step <= p->began.step && step < p->began.total_steps;
+    p->due_step = step;
+    p->due = begins ? CAIRN_DUE_NOTHING : relay_due(p, step);
+    p->exit_step = p->due == CAIRN_DUE_SAVE_AND_EXIT ? step : 0;
+    p->answered_due.due = p->due;
     return true;
 }
 
-static bool on_begin(struct relay *r, uint64_t step, struct relay_answer *out)
+/* Where the process's area begins in the worker's extent. */
+static uint64_t area_of(const struct relay_process *p)
 {
-    struct session *session = r->options.session;
-    if (!r->ready || relay_fills(r))
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < p->local; i++)
+        first += p->relay->processes[i].saved.places.buffer_bytes[PLACE_RANKS];
+    return first;
+}
+
+static bool on_begin(struct relay_process *p, uint64_t step, struct relay_answer *out)
+{
+    struct relay *r = p->relay;
+    if (!p->ready || relay_fills(p))
         return refuse(out, ST_INVALID, "no save can begin now");
     if (!is_formed(r))
         return refuse(out, ST_AGAIN, "an older copy is being saved");
-    const bool last = step == r->began.total_steps || (r->exit_step != 0 && step == r->exit_step);
-    const bool due = step == r->due_step && r->due != CAIRN_DUE_NOTHING;
+    const bool last = step == p->began.total_steps || (p->exit_step != 0 && step == p->exit_step);
+    const bool due = step == p->due_step && p->due != CAIRN_DUE_NOTHING;
     if (!last && !due)
         return refuse(out, ST_INVALID, "no save of this step is due");
     struct ckpt_state state;
-    saved_state(&r->saved, r->options.assignment, step, r->began.steps_per_epoch, &state);
+    struct saved saved = *r->saved; /* the step's texts are written into it */
+    saved_state(&saved, r->options.assignment, step, p->began.steps_per_epoch, &state);
     const struct session_snapshot snapshot = { .state = &state,
-                                               .saves = last || r->due != CAIRN_DUE_COPY,
+                                               .saves = last || p->due != CAIRN_DUE_COPY,
                                                .last = last,
                                                .fill = relay_fill,
-                                               .arg = r,
-                                               .patience_ms = BEGIN_MS };
-    relay_filling_begins(r);
-    const enum status st = session_snapshot_begin(session, &snapshot);
-    if (st != ST_OK)
-        relay_set_filling(r, RELAY_FILLS_NOTHING);
+                                               .arg = r };
+    p->begins = p->saving_step == step ? p->begins : 0;
+    p->saving_step = step;
+    const enum status st = relay_begin_filling(p, &snapshot);
     if (st == ST_EXISTS)
         return refuse(out, ST_AGAIN, "this step is saved already");
     if (st == ST_REFUSED || st == ST_TIMED_OUT)
         return refuse(out, ST_AGAIN, "the save before it is still being written");
     if (st != ST_OK)
         return refuse(out, st, status_string(st));
-    uint32_t number = 0;
-    const struct copy_file *file = session_snapshot_file(session, &number);
-    relay_set_filling(r, RELAY_FILLS); /* from here on it may be given up */
-    r->saving_step = step;
-    r->answered_file = (struct wire_file){ .file = number, .bytes = file->size };
-    out->body = &r->answered_file;
-    out->size = sizeof(r->answered_file);
-    out->fd = file->fd;
+    p->answered_file.area = area_of(p);
+    out->body = &p->answered_file;
+    out->size = sizeof(p->answered_file);
+    out->fd = p->file_fd;
     return true;
 }
 
-static bool on_copied(struct relay *r, const struct wire_copied *copied, struct relay_answer *out)
+static bool on_copied(struct relay_process *p, const struct wire_copied *copied,
+                      struct relay_answer *out)
 {
-    const bool begun = copied->step == r->saving_step;
+    const bool begun = copied->step == p->saving_step;
     const bool complete = copied->status == CAIRN_OK;
-    const enum relay_filling how = complete ? RELAY_FILLED : RELAY_GAVE_UP;
-    if (!begun || !relay_end_filling(r, how, copied->stall_us)) {
-        if (begun && relay_was_dropped(r)) /* as any save that is dropped: cairn_finish says so */
+    enum status st = ST_OK;
+    if (!begun || !relay_end_filling(p, complete, copied->stall_us, &st)) {
+        if (begun && relay_was_dropped(p)) /* as any save that is dropped: cairn_finish says so */
             return true;
         return refuse(out, ST_INVALID, "no copy of this step was begun");
     }
-    const enum status st = session_snapshot_wait(r->options.session);
-    relay_set_filling(r, RELAY_FILLS_NOTHING);
     out->status = complete ? st : ST_OK;
     return true;
 }
 
 /* Waits a while for the save to be decided. */
-static enum status settle(struct relay *r, uint64_t *out_committed)
+static enum status settle(struct relay *r, uint64_t step, uint64_t *out_committed)
 {
     const int64_t until = relay_now_ms() + WIRE_SETTLE_MS / 2;
     enum status st = ST_TIMED_OUT;
     while (st == ST_TIMED_OUT && relay_now_ms() < until && !relay_is_closing(r)) {
         if (is_formed(r)) {
-            st = session_settle(r->options.session, SETTLE_MS, out_committed);
+            st = relay_settle(r, step, SETTLE_MS, out_committed);
         } else if (session_is_over(r->options.session)) {
             st = ST_STALE;
         } else {
@@ -238,28 +237,27 @@ static enum status settle(struct relay *r, uint64_t *out_committed)
     return st;
 }
 
-static bool on_settle(struct relay *r, uint64_t step, struct relay_answer *out)
+static bool on_settle(struct relay_process *p, uint64_t step, struct relay_answer *out)
 {
+    struct relay *r = p->relay;
     uint64_t committed = 0;
-    if (!r->ready || relay_fills(r))
+    if (!p->ready || relay_fills(p))
         return refuse(out, ST_INVALID, "nothing can be settled now");
-    const enum status st = settle(r, &committed);
+    const enum status st = settle(r, step, &committed);
     if (st == ST_TIMED_OUT)
         return refuse(out, ST_AGAIN, "nothing is decided yet");
     if (st == ST_REFUSED)
         return refuse(out, st, "another rank has passed this step: train on");
     if (st != ST_OK)
         return refuse(out, st, status_string(st));
+    const bool ends = step == p->began.total_steps || (step != 0 && step == p->exit_step);
+    (void)pthread_mutex_lock(&r->mutex);
     r->committed = committed > r->committed ? committed : r->committed;
-    r->answered_step = (struct wire_step){ .step = r->committed };
-    out->body = &r->answered_step;
-    out->size = sizeof(r->answered_step);
-    const bool ends = step == r->began.total_steps || (step != 0 && step == r->exit_step);
-    if (ends && r->committed >= step) {
-        (void)pthread_mutex_lock(&r->mutex);
-        r->done = true;
-        (void)pthread_mutex_unlock(&r->mutex);
-    }
+    p->answered_step = (struct wire_step){ .step = r->committed };
+    p->done = p->done || (ends && r->committed >= step);
+    (void)pthread_mutex_unlock(&r->mutex);
+    out->body = &p->answered_step;
+    out->size = sizeof(p->answered_step);
     return true;
 }
 
@@ -353,13 +351,14 @@ static void take_numbers(struct session_row *row, const struct wire_row *said)
         row->eval_accuracy = said->number[5];
 }
 
-static bool on_row(struct relay *r, const struct wire_row *said, struct relay_answer *out)
+static bool on_row(struct relay_process *p, const struct wire_row *said, struct relay_answer *out)
 {
+    struct relay *r = p->relay;
     if (said->known >> WIRE_NUMBERS != 0)
         return refuse(out, ST_INVALID, "there are no such numbers");
-    if (!is_formed(r))
+    if (!is_formed(r) || p->local != 0)
         return true;
-    if (said->step > r->began.total_steps)
+    if (said->step > p->began.total_steps)
         return refuse(out, ST_INVALID, "the step is beyond the last one");
     (void)pthread_mutex_lock(&r->mutex);
     const bool another = r->has_row && r->row.step != said->step;
@@ -368,7 +367,7 @@ static bool on_row(struct relay *r, const struct wire_row *said, struct relay_an
         relay_tell_row(r);
     (void)pthread_mutex_lock(&r->mutex);
     if (!r->has_row) {
-        const uint64_t each = r->began.steps_per_epoch;
+        const uint64_t each = p->began.steps_per_epoch;
         r->row = (struct session_row){ .step = said->step,
                                        .epoch = each > 0 ? (double)said->step / (double)each : 0,
                                        .loss = NAN,
@@ -393,9 +392,10 @@ static bool on_fail(struct relay *r, const uint8_t *text, uint32_t size)
     return true;
 }
 
-bool relay_serve(struct relay *relay, struct relay_peer *peer, struct relay_answer *out)
+bool relay_serve(struct relay_process *process, struct relay_peer *peer, struct relay_answer *out)
 {
-    struct relay *r = relay;
+    struct relay_process *p = process;
+    struct relay *r = p->relay;
     union {
         struct wire_hello hello;
         struct wire_ready ready;
@@ -410,23 +410,23 @@ bool relay_serve(struct relay *relay, struct relay_peer *peer, struct relay_answ
         memcpy(&said, peer->body, peer->head.size);
     switch ((enum wire_kind)peer->head.kind) {
     case WIRE_HELLO:
-        return on_hello(r, &said.hello, out);
+        return on_hello(p, &said.hello, out);
     case WIRE_LAYOUT:
-        return on_layout(r, peer->body, peer->head.size, out);
+        return on_layout(p, peer->body, peer->head.size, out);
     case WIRE_READY:
-        return on_ready(r, &said.ready, out);
+        return on_ready(p, &said.ready, out);
     case WIRE_DUE:
-        return on_due(r, said.step.step, out);
+        return on_due(p, said.step.step, out);
     case WIRE_BEGIN:
-        return on_begin(r, said.step.step, out);
+        return on_begin(p, said.step.step, out);
     case WIRE_COPIED:
-        return on_copied(r, &said.copied, out);
+        return on_copied(p, &said.copied, out);
     case WIRE_SETTLE:
-        return on_settle(r, said.step.step, out);
+        return on_settle(p, said.step.step, out);
     case WIRE_WANT:
         return on_want(r, &said.want);
     case WIRE_ROW:
-        return on_row(r, &said.row, out);
+        return on_row(p, &said.row, out);
     case WIRE_FAIL:
         return on_fail(r, peer->body, peer->head.size);
     case WIRE_LAST:

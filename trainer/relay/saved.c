@@ -64,8 +64,9 @@ static enum status add_tensors(struct saved *s)
 
 static enum status add_areas(struct saved *s, const uint64_t *areas)
 {
-    const size_t list = s->size * sizeof(uint64_t);
-    const struct place_areas head = { .version = 1, .ranks = s->size };
+    const uint32_t ranks = s->size * s->processes;
+    const size_t list = ranks * sizeof(uint64_t);
+    const struct place_areas head = { .version = 1, .ranks = ranks };
     s->areas = malloc(list);
     s->areas_size = sizeof(head) + list;
     s->areas_blob = malloc(s->areas_size);
@@ -81,24 +82,26 @@ static enum status deal(const struct saved *s, uint32_t rank, struct ckpt_share 
 {
     const struct ckpt_state state = { .buffers = s->buffers, .buffer_count = s->buffer_count };
     const uint32_t ranks = s->buffer_count - 1; /* there always is an area */
-    uint64_t first = 0;
+    const uint32_t begin = rank * s->processes;
+    uint64_t first = 0, mine = 0;
     out->count = 0;
-    for (uint32_t r = 0; r < rank; r++)
-        first += s->areas[r];
+    for (uint32_t r = 0; r < begin + s->processes; r++)
+        *(r < begin ? &first : &mine) += s->areas[r];
     enum status st = ckpt_share_even(&state, (UINT32_C(1) << ranks) - 1, rank, s->size, out);
     if (st == ST_OK)
-        st = ckpt_share_add(&state, ranks, first, s->areas[rank], out);
+        st = ckpt_share_add(&state, ranks, first, mine, out);
     return st;
 }
 
 enum status saved_deal(struct saved *saved, const uint64_t *areas, uint32_t rank, uint32_t size,
-                       struct reason *out_why)
+                       uint32_t processes, struct reason *out_why)
 {
     struct saved *s = saved;
     uint64_t all = 0;
     s->rank = rank;
     s->size = size;
-    for (uint32_t r = 0; r < size; r++) {
+    s->processes = processes;
+    for (uint32_t r = 0; r < size * processes; r++) {
         if (areas[r] == 0 || areas[r] > LIMIT_SHARE_BYTES ||
             areas[r] % ckpt_chunk_elements(CKPT_U8) != 0) {
             reason_set(out_why, "rank %u can't have an area of %llu bytes", r,
@@ -124,7 +127,7 @@ enum status saved_deal(struct saved *saved, const uint64_t *areas, uint32_t rank
         st = ckpt_share_of(&state, rank, size, &sound);
     }
     if (st != ST_OK) {
-        reason_set(out_why, "rank %u's part of the state can't be saved: %s; use more workers",
+        reason_set(out_why, "worker %u's part of the state can't be saved: %s; use more workers",
                    rank, status_string(st));
         return ST_CONFIG;
     }

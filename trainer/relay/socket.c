@@ -22,35 +22,41 @@
 #define HELLO_MS INT64_C(5000)
 #define SEND_MS  INT64_C(2000) /* a program that doesn't read its answer */
 
-enum status relay_listen(struct relay *relay)
+void relay_choose_name(struct relay *relay)
 {
-    struct relay *r = relay;
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
     uint64_t random[2];
     CHECK(getrandom(random, sizeof(random), 0) == sizeof(random));
-    (void)snprintf(r->name, sizeof(r->name), "@cairn-%016" PRIx64 "%016" PRIx64, random[0],
+    (void)snprintf(relay->name, sizeof(relay->name), "@cairn-%016" PRIx64 "%016" PRIx64, random[0],
                    random[1]);
-    const size_t size = strlen(r->name);
-    memcpy(address.sun_path + 1, r->name + 1, size - 1); /* behind a NUL: of no file system */
-    r->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (r->listen_fd < 0 ||
-        bind(r->listen_fd, (const struct sockaddr *)&address,
+}
+
+enum status relay_listen(struct relay_process *process)
+{
+    struct relay_process *p = process;
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    char name[sizeof(p->relay->name) + 12];
+    (void)snprintf(name, sizeof(name), "%s.%" PRIu32, p->relay->name, p->local);
+    const size_t size = strlen(name);
+    memcpy(address.sun_path + 1, name + 1, size - 1); /* behind a NUL: of no file system */
+    p->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (p->listen_fd < 0 ||
+        bind(p->listen_fd, (const struct sockaddr *)&address,
              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size)) != 0 ||
-        listen(r->listen_fd, RELAY_PEERS) != 0)
+        listen(p->listen_fd, RELAY_PEERS) != 0)
         return status_from_errno(errno);
     return ST_OK;
 }
 
 /* ---- peers ---- */
 
-static void drop(struct relay *r, struct relay_peer *peer)
+static void drop(struct relay_process *p, struct relay_peer *peer)
 {
     const bool was_greeted = peer->greeted;
     free(peer->body);
     (void)close(peer->fd);
     *peer = (struct relay_peer){ .fd = -1 };
-    if (was_greeted)
-        (void)relay_give_up(r);
+    if (was_greeted && relay_fills(p))
+        (void)relay_give_up(p->relay);
 }
 
 static bool is_of_this_account(int fd)
@@ -60,25 +66,25 @@ static bool is_of_this_account(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
 }
 
-static void take_peer(struct relay *r)
+static void take_peer(struct relay_process *p)
 {
-    const int fd = accept4(r->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = accept4(p->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
     for (int i = 0; i < RELAY_PEERS && is_of_this_account(fd); i++) {
-        if (r->peers[i].fd < 0) {
-            r->peers[i] = (struct relay_peer){ .fd = fd, .since_ms = relay_now_ms() };
+        if (p->peers[i].fd < 0) {
+            p->peers[i] = (struct relay_peer){ .fd = fd, .since_ms = relay_now_ms() };
             return;
         }
     }
     (void)close(fd);
 }
 
-static bool is_any_greeted(const struct relay *r)
+static bool is_any_greeted(const struct relay_process *p)
 {
     bool found = false;
     for (int i = 0; i < RELAY_PEERS; i++)
-        found = found || r->peers[i].greeted;
+        found = found || p->peers[i].greeted;
     return found;
 }
 
@@ -163,17 +169,17 @@ static bool begin_body(struct relay *r, struct relay_peer *peer)
 }
 
 /* Serves the request that is in. false: the connection is to end. */
-static bool serve_ready(struct relay *r, struct relay_peer *peer)
+static bool serve_ready(struct relay_process *p, struct relay_peer *peer)
 {
     struct relay_answer answer = { .status = ST_OK, .fd = -1 };
     bool goes_on = true, greets = false;
-    if (peer->head.kind == WIRE_HELLO && !peer->greeted && is_any_greeted(r)) {
+    if (peer->head.kind == WIRE_HELLO && !peer->greeted && is_any_greeted(p)) {
         answer.status = ST_REFUSED;
         reason_set(&answer.why, "another process of this rank is connected");
         goes_on = false;
     } else {
         greets = peer->head.kind == WIRE_HELLO;
-        goes_on = relay_serve(r, peer, &answer);
+        goes_on = relay_serve(p, peer, &answer);
     }
     const bool breaks = !goes_on && answer.status == ST_OK; /* the protocol: there is no answer */
     const bool answered = !breaks && send_answer(peer, &answer) == ST_OK;
@@ -181,49 +187,49 @@ static bool serve_ready(struct relay *r, struct relay_peer *peer)
     free(peer->body);
     peer->body = NULL;
     peer->head_size = peer->body_size = 0;
-    (void)atomic_fetch_add(&r->requests, 1);
+    (void)atomic_fetch_add(&p->requests, 1);
     return goes_on && answered;
 }
 
 /* Reads a peer's bytes; a whole request is served. false: the connection is to end. */
-static bool hear(struct relay *r, struct relay_peer *peer)
+static bool hear(struct relay_process *p, struct relay_peer *peer)
 {
     if (peer->body == NULL) {
         if (!read_some(peer->fd, &peer->head, &peer->head_size, sizeof(peer->head)))
             return false;
         if (peer->head_size < sizeof(peer->head))
             return true;
-        if (!begin_body(r, peer))
+        if (!begin_body(p->relay, peer))
             return false;
     }
     if (peer->body_size < peer->head.size &&
         !read_some(peer->fd, peer->body, &peer->body_size, peer->head.size))
         return false;
-    return peer->body_size < peer->head.size || serve_ready(r, peer);
+    return peer->body_size < peer->head.size || serve_ready(p, peer);
 }
 
-void *relay_run(void *relay)
+void *relay_run(void *process)
 {
-    struct relay *r = relay;
+    struct relay_process *p = process;
     (void)pthread_setname_np(pthread_self(), "cairn-relay");
-    while (!relay_is_closing(r)) {
-        struct pollfd fds[RELAY_PEERS + 2] = { { r->wake_fd, POLLIN, 0 },
-                                               { r->listen_fd, POLLIN, 0 } };
+    while (!relay_is_closing(p->relay)) {
+        struct pollfd fds[RELAY_PEERS + 2] = { { p->wake_fd, POLLIN, 0 },
+                                               { p->listen_fd, POLLIN, 0 } };
         for (int i = 0; i < RELAY_PEERS; i++)
-            fds[i + 2] = (struct pollfd){ r->peers[i].fd, POLLIN, 0 };
+            fds[i + 2] = (struct pollfd){ p->peers[i].fd, POLLIN, 0 };
         (void)poll(fds, RELAY_PEERS + 2, 1000);
         for (int i = 0; i < RELAY_PEERS; i++) {
-            struct relay_peer *peer = &r->peers[i];
+            struct relay_peer *peer = &p->peers[i];
             const bool silent = !peer->greeted && relay_now_ms() - peer->since_ms > HELLO_MS;
-            if (peer->fd >= 0 && ((fds[i + 2].revents != 0 && !hear(r, peer)) || silent))
-                drop(r, peer);
+            if (peer->fd >= 0 && ((fds[i + 2].revents != 0 && !hear(p, peer)) || silent))
+                drop(p, peer);
         }
         if (fds[1].revents != 0)
-            take_peer(r);
+            take_peer(p);
     }
     for (int i = 0; i < RELAY_PEERS; i++) {
-        if (r->peers[i].fd >= 0)
-            drop(r, &r->peers[i]);
+        if (p->peers[i].fd >= 0)
+            drop(p, &p->peers[i]);
     }
     return NULL;
 }

@@ -124,7 +124,12 @@ bool relay_is_damaged(struct relay *relay, struct reason *out_why, uint32_t *out
     enum status st = ST_OK;
     *out_shard = 0;
     (void)pthread_mutex_lock(&r->mutex);
-    const bool reads = r->greeted && !r->ready;
+    bool greeted = false, ready = true;
+    for (uint32_t i = 0; i < r->count; i++) {
+        greeted = greeted || r->processes[i].greeted;
+        ready = ready && r->processes[i].ready;
+    }
+    const bool reads = greeted && !ready;
     (void)pthread_mutex_unlock(&r->mutex);
     if (reads && r->source.kind == WIRE_MEMORY)
         st = check_copies(r, out_why);

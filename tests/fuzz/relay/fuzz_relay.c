@@ -2,7 +2,8 @@
  * A program that says anything to its worker (library/wire/wire.h): any bytes, or requests of any
  * kind and content, at any stage; and that writes anything to the memory that the two share.
  *
- *     byte 0    how far the program keeps to the protocol; bit 7: what follows are raw bytes
+ *     byte 0    how far the program keeps to the protocol; bit 7: what follows are raw bytes;
+ *               bit 5: the worker runs a second process, which keeps to it
  *     records   a kind, a byte for the size, then the bytes
  */
 #include <signal.h>
@@ -40,20 +41,29 @@ static bool is_ready(const struct relay_news *news)
     return news->ready || news->failed;
 }
 
-/* Brings the program to a stage: connected, greeted, ready, in a save. */
-static void begin(struct relay_world *r, struct program *p, unsigned stage)
+static void begin_save(struct program *p, unsigned stage)
 {
-    if (stage < 2) {
-        program_connect(r, p);
-        if (stage > 0)
-            program_greet(p);
-        return;
-    }
-    program_get_ready(r, p, 0);
-    (void)await_news(r, is_ready);
     atomic_store(&p->page->step, 5);
     if (stage > 2 && program_say_step(p, WIRE_DUE, 5) == 0)
         (void)program_say_step(p, WIRE_BEGIN, 5);
+}
+
+/* Brings the processes to a stage: connected, greeted, ready, in a save. */
+static void begin(struct relay_world *r, struct program *p, uint32_t count, unsigned stage)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (stage < 2) {
+            program_connect_as(r, i, &p[i]);
+            if (stage > 0)
+                program_greet(&p[i]);
+        } else {
+            program_get_ready_as(r, i, &p[i], 0);
+        }
+    }
+    if (stage >= 2)
+        (void)await_news(r, is_ready);
+    for (uint32_t i = 0; i < count && stage >= 2; i++)
+        begin_save(&p[i], stage);
 }
 
 /* Whatever comes back, until the other side ends the connection. */
@@ -142,27 +152,30 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     struct bytes from = { data + 1, size - 1 };
     leave_timer_to_others();
-    struct relay_world *r = relay_world_new(1);
-    struct program p;
+    const uint32_t count = (data[0] & 0x20) != 0 ? 2 : 1;
+    struct relay_world *r = relay_world_new_of(1, count);
+    struct program both[2];
+    struct program *const p = both;
     struct relay_news news;
     bool settled = false, goes_on = true;
-    begin(r, &p, data[0] % 4);
-    const struct shared shared = map_file(&p);
+    begin(r, both, count, data[0] % 4);
+    const struct shared shared = map_file(p);
     scribble(&shared, from);
-    if (p.page != NULL)
-        memcpy(p.page, from.data, from.size < 40 && data[0] & 0x40 ? from.size : 0);
+    if (p->page != NULL)
+        memcpy(p->page, from.data, from.size < 40 && data[0] & 0x40 ? from.size : 0);
     if ((data[0] & 0x80) != 0) {
-        (void)!send(p.fd, from.data, from.size, MSG_NOSIGNAL);
+        (void)!send(p->fd, from.data, from.size, MSG_NOSIGNAL);
     } else {
         while (goes_on && from.size > 0)
-            goes_on = ask(&p, &from, &shared, &settled);
+            goes_on = ask(p, &from, &shared, &settled);
     }
     relay_look(r->relay, &news);
-    drain(&p);
+    drain(p);
     relay_look(r->relay, &news);
     if (shared.memory != NULL)
         CHECK(munmap(shared.memory, shared.size) == 0);
-    program_close(&p);
+    for (uint32_t i = 0; i < count; i++)
+        program_close(&both[i]);
     relay_world_free(r);
     return 0;
 }

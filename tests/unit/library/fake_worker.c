@@ -108,6 +108,11 @@ static bool lies(const struct fake_worker *w, enum fake_lie lie)
     return w->lie == lie;
 }
 
+static uint32_t processes_of(const struct fake_worker *w)
+{
+    return w->processes > 0 ? w->processes : 1;
+}
+
 static void on_hello(struct fake_worker *w, const void *body, struct answer *answer)
 {
     memcpy(&w->hello, body, sizeof(w->hello));
@@ -120,6 +125,7 @@ static void on_hello(struct fake_worker *w, const void *body, struct answer *ans
                                .step = w->step,
                                .memory_generation = 2,
                                .memory_size = w->source == WIRE_MEMORY ? w->path_count : 0,
+                               .processes = processes_of(w),
                                .job = "j-test" };
     put(answer, &it, sizeof(it));
     put(answer, w->paths, w->paths_bytes - lies(w, FAKE_PATH_END));
@@ -146,11 +152,13 @@ static uint64_t area_of(const struct fake_worker *w, uint32_t rank)
 static void describe(struct fake_worker *w, struct ckpt_state *state, struct ckpt_buffer *buffers,
                      struct ckpt_share *share)
 {
-    uint64_t first = 0, all = 0;
+    uint64_t first = 0, mine = 0, all = 0;
     uint32_t even = 0;
+    const uint32_t processes = processes_of(w), worker = w->rank / processes;
     for (uint32_t r = 0; r < w->size; r++) {
         all += area_of(w, r);
-        first += r < w->rank ? area_of(w, r) : 0;
+        first += r / processes < worker ? area_of(w, r) : 0;
+        mine += r / processes == worker ? area_of(w, r) : 0;
     }
     for (uint32_t b = 0; b < PLACE_BUFFERS; b++) {
         const uint64_t bytes = b == PLACE_RANKS ? all : w->places.buffer_bytes[b];
@@ -165,8 +173,8 @@ static void describe(struct fake_worker *w, struct ckpt_state *state, struct ckp
         state->buffer_count++;
     }
     state->buffers = buffers;
-    check_ok(ckpt_share_even(state, even, w->rank, w->size, share));
-    check_ok(ckpt_share_add(state, state->buffer_count - 1, first, area_of(w, w->rank), share));
+    check_ok(ckpt_share_even(state, even, worker, w->size / processes, share));
+    check_ok(ckpt_share_add(state, state->buffer_count - 1, first, mine, share));
     state->share = share;
 }
 
@@ -219,9 +227,13 @@ static void on_begin(struct fake_worker *w, const void *body, struct answer *ans
         if (w->dirty)
             memset(file->memory, 0xab, file->size);
     }
-    check_ok(copy_file_begin(file, &state, w->rank, w->size));
+    const uint32_t processes = processes_of(w);
+    check_ok(copy_file_begin(file, &state, w->rank / processes, w->size / processes));
     spoil(w, file);
-    const struct wire_file it = { .file = w->file, .bytes = file->size + lies(w, FAKE_SHORT_FILE) };
+    struct wire_file it = { .file = w->file, .bytes = file->size + lies(w, FAKE_SHORT_FILE) };
+    for (uint32_t r = w->rank / processes * processes; r < w->rank; r++)
+        it.area += area_of(w, r);
+    it.area += lies(w, FAKE_AREA) ? PIECE_ELEMENTS : 0;
     put(answer, &it, sizeof(it));
     answer->fd = open(file->path, O_RDWR | O_CLOEXEC);
     CHECK(answer->fd >= 0);

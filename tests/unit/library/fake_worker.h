@@ -36,6 +36,7 @@ enum fake_lie {
     FAKE_BUFFER,          /* BEGIN: an extent of a buffer that isn't there */
     FAKE_OTHER_STEP,      /* BEGIN: the file is for another step */
     FAKE_OTHER_BUFFERS,   /* BEGIN: a buffer has another size */
+    FAKE_AREA,            /* BEGIN: the process's area is elsewhere */
     FAKE_RANK,            /* HELLO: a rank beyond the size */
     FAKE_PATHS,           /* HELLO: more paths than there are */
     FAKE_PATH_END,        /* HELLO: a path without an end */
@@ -48,6 +49,7 @@ struct fake_worker {
     /* Set before fake_start. */
     const char *folder; /* for copy files */
     uint32_t rank, size;
+    uint32_t processes;         /* per worker; 0: 1 */
     uint64_t areas[FAKE_RANKS]; /* bytes; 0: as the layout says */
     uint32_t source;
     uint64_t step;

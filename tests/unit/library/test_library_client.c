@@ -297,7 +297,7 @@ static void outlives_a_worker_that_dies_or_lies(void **state)
     for (int kind = WIRE_HELLO; kind <= WIRE_FAIL; kind++) {
         for (int lie = FAKE_DIES; lie < FAKE_LIES; lie++) {
             const bool to_hello = lie >= FAKE_RANK && lie <= FAKE_VERSION;
-            const bool to_begin = lie >= FAKE_SHORT_FILE && lie <= FAKE_OTHER_BUFFERS;
+            const bool to_begin = lie >= FAKE_SHORT_FILE && lie <= FAKE_AREA;
             const bool has_fd = kind == WIRE_HELLO || kind == WIRE_BEGIN;
             if ((to_hello && kind != WIRE_HELLO) || (to_begin && kind != WIRE_BEGIN) ||
                 (lie == FAKE_DUE && kind != WIRE_DUE) || (lie == FAKE_NO_FD && !has_fd) ||

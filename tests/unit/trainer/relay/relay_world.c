@@ -17,6 +17,11 @@
 
 struct relay_world *relay_world_new(uint32_t ranks)
 {
+    return relay_world_new_of(ranks, 1);
+}
+
+struct relay_world *relay_world_new_of(uint32_t ranks, uint32_t processes)
+{
     struct relay_world *r = calloc(1, sizeof(*r));
     CHECK(r != NULL);
     r->w = world_new(0);
@@ -31,6 +36,7 @@ struct relay_world *relay_world_new(uint32_t ranks)
     r->job = calloc(1, sizeof(*r->job));
     CHECK(r->job != NULL);
     r->job->command.saves = true;
+    r->job->command.processes = processes;
     r->job->workers.count = ranks;
     r->job->checkpoint.every = (struct jobspec_duration){ JOBSPEC_STEPS, 5 };
     r->job->checkpoint.memory_every = 1;
@@ -75,8 +81,14 @@ struct relay_news await_news(struct relay_world *r, bool (*holds)(const struct r
 
 void program_connect(struct relay_world *r, struct program *out)
 {
+    program_connect_as(r, 0, out);
+}
+
+void program_connect_as(struct relay_world *r, uint32_t process, struct program *out)
+{
     struct sockaddr_un address = { .sun_family = AF_UNIX };
-    const char *name = relay_name(r->relay);
+    char name[64];
+    (void)snprintf(name, sizeof(name), "%s.%u", relay_name(r->relay), process);
     *out = (struct program){ .fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), .file_fd = -1 };
     memcpy(address.sun_path + 1, name + 1, strlen(name) - 1);
     assert_int_equal(connect(out->fd, (const struct sockaddr *)&address,
@@ -135,6 +147,11 @@ void program_greet(struct program *p)
 {
     const struct wire_hello hello = { .version = WIRE_VERSION, .client = "test" };
     assert_int_equal(program_ask(p, WIRE_HELLO, &hello, sizeof(hello)), 0);
+    program_map_page(p);
+}
+
+void program_map_page(struct program *p)
+{
     assert_true(p->file_fd >= 0);
     void *page = mmap(NULL, WIRE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->file_fd, 0);
     assert_ptr_not_equal(page, MAP_FAILED);
@@ -143,12 +160,17 @@ void program_greet(struct program *p)
 
 void program_get_ready(struct relay_world *r, struct program *p, uint64_t step)
 {
+    program_get_ready_as(r, 0, p, step);
+}
+
+void program_get_ready_as(struct relay_world *r, uint32_t process, struct program *p, uint64_t step)
+{
     struct {
         struct wire_layout layout;
         struct wire_entry entries[2];
     } said = { .layout = { .count = 2, .blob_bytes = 100 } };
     const struct wire_ready ready = { .step = step, .total_steps = 20, .steps_per_epoch = 10 };
-    program_connect(r, p);
+    program_connect_as(r, process, p);
     program_greet(p);
     for (uint32_t i = 0; i < 2; i++) {
         struct wire_entry *entry = &said.entries[i];
