@@ -152,6 +152,7 @@ struct jobspec {
         } schedule;
         enum jobspec_precision precision;
         enum jobspec_amp amp; /* bf16, fp16 */
+        enum jobspec_recompute recompute; /* what is computed again instead of being kept */
         double loss_scale;    /* bf16, fp16: 1 none, 0 dynamic */
         double clip_norm;     /* 0: off */
         double label_smoothing;

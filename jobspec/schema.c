@@ -130,6 +130,8 @@ static const struct field fields[] = {
       .words = JOBSPEC_WORDS(JOBSPEC_PRECISIONS), .fallback = "fp32" },
     { "train.amp", FIELD_WORD, 0, AT(train.amp), .words = JOBSPEC_WORDS(JOBSPEC_AMPS),
       .fallback = "O1", HALF },
+    { "train.recompute", FIELD_WORD, 0, AT(train.recompute),
+      .words = JOBSPEC_WORDS(JOBSPEC_RECOMPUTES), .fallback = "none" },
     { "train.loss_scale", FIELD_REAL, FIELD_LOW_OPEN, AT(train.loss_scale), 0, 1 << 30,
       .words = "dynamic", HALF },
     { "train.recompute", FIELD_WORD, 0, NOWHERE, .words = "none | selective full",

@@ -116,7 +116,8 @@ static struct plan_options plan_options_of(const struct preview *p)
                                   .batch = p->settings.micro_batch,
                                   .training = true,
                                   .math = p->settings.math,
-                                  .amp = p->settings.amp };
+                                  .amp = p->settings.amp,
+                                  .recompute = p->settings.recompute };
 }
 
 /* ---- printing ---- */
