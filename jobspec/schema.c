@@ -134,8 +134,6 @@ static const struct field fields[] = {
       .words = JOBSPEC_WORDS(JOBSPEC_RECOMPUTES), .fallback = "none" },
     { "train.loss_scale", FIELD_REAL, FIELD_LOW_OPEN, AT(train.loss_scale), 0, 1 << 30,
       .words = "dynamic", HALF },
-    { "train.recompute", FIELD_WORD, 0, NOWHERE, .words = "none | selective full",
-      .fallback = "none" },
     { "train.clip_norm", FIELD_REAL, 0, AT(train.clip_norm), 0, 1e9, .fallback = "0" },
     { "train.label_smoothing", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.label_smoothing), 0, 1,
       .fallback = "0" },

@@ -95,17 +95,6 @@ static enum math math_of(enum jobspec_precision precision)
     return MATH_F32;
 }
 
-static void derive_precision(const struct jobspec *job, struct settings *s)
-{
-    s->math = math_of(job->train.precision);
-    s->amp = job->train.amp == JOBSPEC_AMP_O2 ? AMP_O2 : AMP_O1;
-    s->recompute = recompute_of(job->train.recompute);
-    const bool half = s->math == MATH_BF16 || s->math == MATH_F16;
-    s->scaler = jobspec_scale_is_dynamic(job)
-                    ? scaler_dynamic(s->math == MATH_F16 ? SCALER_MOST_FP16 : SCALER_MOST)
-                    : scaler_static(half ? job->train.loss_scale : 1);
-}
-
 static enum plan_recompute recompute_of(enum jobspec_recompute recompute)
 {
     switch (recompute) {
@@ -118,6 +107,17 @@ static enum plan_recompute recompute_of(enum jobspec_recompute recompute)
         break;
     }
     return PLAN_RECOMPUTE_NONE;
+}
+
+static void derive_precision(const struct jobspec *job, struct settings *s)
+{
+    s->math = math_of(job->train.precision);
+    s->amp = job->train.amp == JOBSPEC_AMP_O2 ? AMP_O2 : AMP_O1;
+    s->recompute = recompute_of(job->train.recompute);
+    const bool half = s->math == MATH_BF16 || s->math == MATH_F16;
+    s->scaler = jobspec_scale_is_dynamic(job)
+                    ? scaler_dynamic(s->math == MATH_F16 ? SCALER_MOST_FP16 : SCALER_MOST)
+                    : scaler_static(half ? job->train.loss_scale : 1);
 }
 
 static void derive_optimizer(const struct jobspec *job, struct settings *s)
