@@ -45,9 +45,9 @@
 /*
  * What is computed again in the backward pass, in place of being kept.
  *
- * Sources: Chen et al., "Training deep nets with sublinear memory cost", 2016 (full); Korthikanti et
- * al., "Reducing activation recomputation in large transformer models", 2022 (the idea of choosing
- * by what a byte costs).
+ * Sources: Chen et al., "Training deep nets with sublinear memory cost", 2016 (full);
+ * Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022 (the
+ * idea of choosing by what a byte costs).
  */
 enum plan_recompute {
     PLAN_RECOMPUTE_NONE,
@@ -95,7 +95,7 @@ struct plan_sizes {
     size_t cache_bytes;    /* parameters in the kernels' own formats */
     double flops_forward, flops_backward; /* of one batch */
     double flops_again; /* of one batch: forward of nodes that run again before their backward */
-    int reformats;                        /* copies of gradients between formats */
+    int reformats;      /* copies of gradients between formats */
 };
 
 /* Prepares and allocates. With options->stream NULL nothing is allocated and nothing can be run:

@@ -29,8 +29,8 @@
  *     value any more; and a sum where one of the two lay, if that is no other value's gradient.
  *  5. Where backward is split, all that a node with parameters reads lives until its second half:
  *     the value that it takes is not overwritten, nor is a gradient that it has taken added to.
- *  6. What runs again writes what the first run wrote, to places of its own; statistics, to one that
- *     nobody reads. Backward reads `again` of a value, forward `region`; without a second run they
+ *  6. What runs again writes what the first run wrote, to places of its own; statistics go where
+ *     nobody reads them. Backward reads `again` of a value, forward `region`; without a second run they
  *     are the same.
  *  7. At a border one value is alive, the output of the node before. The later stage has all nodes
  *     that read it, so the gradients of it that nobody has taken when its backward ends are all
@@ -197,7 +197,8 @@ static inline bool plan_runs_again(const struct plan *plan, int node)
 MUST_CHECK enum status plan_recompute_lay_out(struct plan *plan);
 
 /* Fills in regions, adaptations and each node's places from what prepare and plan_recompute_lay_out
- * said; then lays out the arena. Can be done again. ST_NO_MEMORY; ST_INVALID: more gradients of one value than there is room for */
+ * said; then lays out the arena. Can be done again. ST_NO_MEMORY; ST_INVALID: more gradients of one
+ * value than there is room for */
 MUST_CHECK enum status plan_memory_lay_out(struct plan *plan);
 
 /* Reports progress to options.progress. ST_STALE: the pass is to end. */

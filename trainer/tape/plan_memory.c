@@ -443,8 +443,7 @@ static void place_entering(struct plan *plan)
     if (crossing < 0)
         return;
     struct plan_value *value = &plan->values[crossing];
-    value->region = value->again =
-        add_region(plan, value->tensor.bytes, plan->begin, plan->begin);
+    value->region = value->again = add_region(plan, value->tensor.bytes, plan->begin, plan->begin);
 }
 
 /* Places the gradients that arrive from the next stage. The value that leaves lives on behind the

@@ -32,8 +32,7 @@ static void fill_buffers(const struct plan *plan, const struct plan_call *call, 
     for (int i = 0; i < at->in_count; i++)
         buffers->in[i] = value_at(plan, call, at->in[i], run);
     const struct plan_value *out = &plan->values[at->out];
-    buffers->out =
-        plan_region_at(plan, call->stash, run == RUN_FORWARD ? out->region : out->again);
+    buffers->out = plan_region_at(plan, call->stash, run == RUN_FORWARD ? out->region : out->again);
     for (int i = 0; i < OP_PARAM_MAX; i++) {
         if (at->param[i] >= 0)
             buffers->param[i] = call->params + tape->params[at->param[i]].offset;

@@ -2,8 +2,8 @@
  * Which nodes run forward again in the backward pass, and the times of everything that runs.
  *
  * First the candidates. Selective: what computes little, and reads only what backward needs anyway
- * [choose_selective]. Full: the nodes of each segment between two cuts but its last, whose output is
- * what later nodes read [choose_segments]; the number of segments is the one whose arena is the
+ * [choose_selective]. Full: the nodes of each segment between two cuts but its last, whose output
+ * is what later nodes read [choose_segments]. The number of segments is the one whose arena is the
  * smallest [lay_out_full]. The segment before the loss is kept: its backward follows at once.
  *
  * Then, from the last node to the first, when a candidate has to have run again: before the first

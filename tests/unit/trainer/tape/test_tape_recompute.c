@@ -199,11 +199,9 @@ static struct plan_sizes sizes_of(const struct model_options *model, int64_t bat
     const struct backend_table *table = backend_cpu();
     assert_int_equal(model_build(model, &tape), ST_OK);
     assert_int_equal(table->open(&(struct backend_options){ .threads = 1 }, &backend), ST_OK);
-    const struct plan_options options = { .table = table,
-                                          .backend = backend,
-                                          .batch = batch,
-                                          .training = true,
-                                          .recompute = recompute };
+    const struct plan_options options = {
+        .table = table, .backend = backend, .batch = batch, .training = true, .recompute = recompute
+    };
     assert_int_equal(plan_new(tape, &options, &plan), ST_OK);
     const struct plan_sizes sizes = *plan_sizes(plan);
     plan_free(plan);
