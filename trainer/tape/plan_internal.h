@@ -30,8 +30,8 @@
  *  5. Where backward is split, all that a node with parameters reads lives until its second half:
  *     the value that it takes is not overwritten, nor is a gradient that it has taken added to.
  *  6. What runs again writes what the first run wrote, to places of its own; statistics go where
- *     nobody reads them. Backward reads `again` of a value, forward `region`; without a second run they
- *     are the same.
+ *     nobody reads them. Backward reads `again` of a value, forward `region`; without a second run
+ *     they are the same.
  *  7. At a border one value is alive, the output of the node before. The later stage has all nodes
  *     that read it, so the gradients of it that nobody has taken when its backward ends are all
  *     that there are, and in the order in which the whole plan has them. Which those are and in
