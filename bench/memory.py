@@ -6,9 +6,10 @@
 
 Trains in one process with one thread, once with N samples in a micro-batch and once with half of them. What the second
 half of the samples adds to the most that the process has in memory is theirs; weights, moments and libraries are in both
-runs. Of PyTorch (an environment in --peer, or CAIRN_PEER; without it ours alone) the same, by torch_memory.py: nothing
-computed again, then torch.utils.checkpoint over each block. Prints JSON lines and a table: MiB for a sample, the
-process's peak, and seconds of a step, with the ratios to `none` of the same side and to PyTorch's.
+runs. PyTorch (an environment in --peer, or CAIRN_PEER; without it ours alone) allocates as it goes, and has its peak in
+the update: of it torch_memory.py measures what forward and backward add, with nothing computed again and with
+torch.utils.checkpoint over each block. Prints JSON lines and a table: MiB for a sample, the process's peak, and seconds
+of a step, with the ratios to `none` of the same side and to PyTorch's.
 """
 import argparse
 import json
@@ -66,27 +67,28 @@ def measured(command, environment):
     return output, usage.ru_maxrss
 
 
-def run_ours(options, mode, batch, folder):
+def train(options, mode, batch, folder):
     template = TEXT if options.model == "gpt2" else IMAGES
     job = Path(folder) / "job.yaml"
     job.write_text(template.format(model=options.model, seq=options.seq, batch=batch, mode=mode, store=folder), encoding="utf-8")
     command = [options.bin / "cairn-trainer", "--local", job, "--steps", str(options.steps)]
     output, peak = measured(command, os.environ)
     seconds = [float(ms) / 1000 for ms in re.findall(r"^step .* ms (\S+)", output, re.MULTILINE)]
-    return peak, statistics.median(seconds)
+    return peak / MIB, statistics.median(seconds)
 
 
-def run_theirs(options, mode, batch, _):
+def run_ours(options, mode, folder):
+    half, _ = train(options, mode, options.batch // 2, folder)
+    peak, seconds = train(options, mode, options.batch, folder)
+    return {"sample": (peak - half) / (options.batch - options.batch // 2), "peak": peak, "seconds": seconds}
+
+
+def run_theirs(options, mode, _):
     command = [options.peer / "bin/python", HERE / "torch_memory.py", options.model, "--mode", mode,
-               "--batch", str(batch), "--seq", str(options.seq), "--steps", str(options.steps)]
+               "--batch", str(options.batch), "--seq", str(options.seq), "--steps", str(options.steps)]
     output, peak = measured(command, {**os.environ, "OMP_NUM_THREADS": "1"})
-    return peak, json.loads(output.splitlines()[-1])["seconds"]
-
-
-def measure(run, options, mode, folder):
-    half, _ = run(options, mode, options.batch // 2, folder)
-    peak, seconds = run(options, mode, options.batch, folder)
-    return {"sample": (peak - half) / MIB / (options.batch - options.batch // 2), "peak": peak / MIB, "seconds": seconds}
+    said = json.loads(output.splitlines()[-1])
+    return {"sample": said["activations"] / options.batch, "peak": peak / MIB, "seconds": said["seconds"]}
 
 
 def arguments():
@@ -113,7 +115,7 @@ def main():
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for side, mode, run in cases:
-            found[side, mode] = measure(run, options, mode, folder)
+            found[side, mode] = run(options, mode, folder)
             for unit, value in found[side, mode].items():
                 print(json.dumps({"bench": "memory", "case": f"{options.model}/{side} {mode}/{unit}",
                                   "value": round(value, 3)}), flush=True)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Trains a model in PyTorch for a few steps: the yardstick of bench/memory. Prints the seconds of a step as JSON.
+"""Trains a model in PyTorch for a few steps: the yardstick of bench/memory. Prints the seconds of a step, and the MiB
+that forward and backward add at their most to what lies in memory before (gradients have their places by then), as JSON.
 
     torch_memory.py MODEL --mode none|checkpoint [--batch N] [--seq TOKENS] [--steps N]
 
@@ -7,8 +8,10 @@ checkpoint: torch.utils.checkpoint over each residual block or layer, without re
 """
 import argparse
 import json
+import re
 import statistics
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -66,6 +69,21 @@ def text_model(checkpoints):
     return model
 
 
+def in_memory(name):
+    return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))[1]) / 1024
+
+
+def step(optimizer, loss_of):
+    """MiB that the activations took at their most"""
+    optimizer.zero_grad(set_to_none=False)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted from here on
+    before = in_memory("VmRSS")
+    loss_of().backward()
+    activations = in_memory("VmHWM") - before
+    optimizer.step()
+    return activations
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -88,14 +106,14 @@ def main():
         labels = torch.randint(10, (options.batch,))
         loss_of = lambda: F.cross_entropy(model(images), labels)
     model.train()
-    seconds = []
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    seconds, activations = [], []
     for _ in range(options.steps):
         begin = time.monotonic()
-        optimizer.zero_grad()
-        loss_of().backward()
-        optimizer.step()
+        activations.append(step(optimizer, loss_of))
         seconds.append(time.monotonic() - begin)
-    print(json.dumps({"seconds": statistics.median(seconds)}))
+    print(json.dumps({"seconds": statistics.median(seconds), "activations": max(activations)}))
 
 
 if __name__ == "__main__":
