@@ -151,9 +151,10 @@ struct jobspec {
             struct jobspec_duration every; /* step: interval */
         } schedule;
         enum jobspec_precision precision;
-        enum jobspec_amp amp; /* bf16, fp16 */
-        double loss_scale;    /* bf16, fp16: 1 none, 0 dynamic */
-        double clip_norm;     /* 0: off */
+        enum jobspec_amp amp;             /* bf16, fp16 */
+        enum jobspec_recompute recompute; /* what is computed again instead of being kept */
+        double loss_scale;                /* bf16, fp16: 1 none, 0 dynamic */
+        double clip_norm;                 /* 0: off */
         double label_smoothing;
         int64_t seed;
     } train;

@@ -59,6 +59,12 @@
     X(JOBSPEC_AMP_O1, "O1")                                                                        \
     X(JOBSPEC_AMP_O2, "O2")
 
+/* `train.recompute` */
+#define JOBSPEC_RECOMPUTES(X)                                                                      \
+    X(JOBSPEC_RECOMPUTE_NOTHING, "none")                                                           \
+    X(JOBSPEC_RECOMPUTE_SELECTIVE, "selective")                                                    \
+    X(JOBSPEC_RECOMPUTE_FULL, "full")
+
 /* `workers.device` */
 #define JOBSPEC_DEVICES(X)                                                                         \
     X(JOBSPEC_DEVICE_CPU, "cpu")                                                                   \
@@ -118,6 +124,7 @@ enum jobspec_optimizer { JOBSPEC_OPTIMIZER_NONE, JOBSPEC_OPTIMIZERS(JOBSPEC_WORD
 enum jobspec_schedule { JOBSPEC_SCHEDULE_NONE, JOBSPEC_SCHEDULES(JOBSPEC_WORD_NAME) };
 enum jobspec_precision { JOBSPEC_PRECISION_NONE, JOBSPEC_PRECISIONS(JOBSPEC_WORD_NAME) };
 enum jobspec_amp { JOBSPEC_AMP_NONE, JOBSPEC_AMPS(JOBSPEC_WORD_NAME) };
+enum jobspec_recompute { JOBSPEC_RECOMPUTE_NONE, JOBSPEC_RECOMPUTES(JOBSPEC_WORD_NAME) };
 enum jobspec_device { JOBSPEC_DEVICE_NONE, JOBSPEC_DEVICES(JOBSPEC_WORD_NAME) };
 enum jobspec_memory { JOBSPEC_MEMORY_NONE, JOBSPEC_MEMORIES(JOBSPEC_WORD_NAME) };
 enum jobspec_reduction { JOBSPEC_REDUCTION_NONE, JOBSPEC_REDUCTIONS(JOBSPEC_WORD_NAME) };

@@ -1,4 +1,5 @@
-"""Equal bits for every number of workers and with a kill: a text and an image model, fp32 and bf16.
+"""Equal bits for every number of workers and with a kill: a text and an image model, fp32 and bf16; also where values
+are computed again in place of being kept.
 
 Of 1, 2 and 4 workers one number each, drawn by a seed (CAIRN_SEED); CAIRN_TEST_FULL: all.
 """
@@ -54,10 +55,11 @@ def write_text(home):
     (home.dir / "eval.txt").write_text(text[100:1500], encoding="utf-8")
 
 
-def run(job, workers, precision, faults=None):
+def run(job, workers, precision, faults=None, recompute="none"):
     with Home(faults=faults) as home:
         write_text(home)
-        digest = home.run(job, seconds=120, workers__count=workers, train__precision=precision)
+        digest = home.run(job, seconds=120, workers__count=workers, train__precision=precision,
+                          train__recompute=recompute)
         restarts = home.show(home.cairn("ps", "-o", "name").stdout.split()[0])["restarts"]
         assert restarts >= (1 if faults else 0)
         return digest
@@ -81,6 +83,14 @@ def test_workers_and_kills_change_no_bit(job, precision):
     for workers in numbers_of_workers(job[:20], precision):
         rank = workers - 1
         assert run(job, workers, precision, f"trainer.backward,rank={rank},step=3:kill") == quiet(job, precision), workers
+
+
+@pytest.mark.parametrize("recompute", ["selective", "full"])
+@pytest.mark.parametrize("job", [TEXT, IMAGES], ids=["gpt2", "resnet18"])
+def test_what_is_computed_again_changes_no_bit(job, recompute):
+    for workers in numbers_of_workers(job[:20], recompute):
+        rank = workers - 1
+        assert run(job, workers, "bf16", f"trainer.backward,rank={rank},step=3:kill", recompute) == quiet(job, "bf16")
 
 
 def test_precision_changes_the_result():

@@ -116,7 +116,8 @@ static struct plan_options plan_options_of(const struct preview *p)
                                   .batch = p->settings.micro_batch,
                                   .training = true,
                                   .math = p->settings.math,
-                                  .amp = p->settings.amp };
+                                  .amp = p->settings.amp,
+                                  .recompute = p->settings.recompute };
 }
 
 /* ---- printing ---- */
@@ -470,8 +471,12 @@ static enum status print_plan(const struct preview *p)
         return preview_fail(p, st, "preparing the model");
     double micros = (double)p->settings.lanes * p->settings.accumulate;
     const struct plan_sizes *sizes = plan_sizes(plan);
-    st = buf_printf(p->out, "compute    %.2f GFLOP per step\n",
+    st = buf_printf(p->out, "compute    %.2f GFLOP per step",
                     (sizes->flops_forward + sizes->flops_backward) * micros / 1e9);
+    if (st == ST_OK && sizes->flops_again > 0)
+        st = buf_printf(p->out, ", and %.2f to recompute", sizes->flops_again * micros / 1e9);
+    if (st == ST_OK)
+        st = buf_append_text(p->out, "\n");
     if (st == ST_OK)
         st = plan_print(plan, p->out);
     plan_free(plan);

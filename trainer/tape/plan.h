@@ -16,6 +16,8 @@
  * Stashes: memory of micro-batches in flight. Between forward and backward of one micro-batch
  *          others may go through the plan, each in a stash of its own. Backward passes are in the
  *          order of the micro-batches, as forward ones are: sums depend on it.
+ * Recompute: values that backward needs may be dropped after forward and computed again right
+ *          before (enum plan_recompute): less memory for more time, the same bits.
  *
  * Use, per update:  plan_refresh → for each lane, for each of its micro-batches:
  *                   plan_forward, plan_backward with the lane's vector (lane.h)
@@ -40,6 +42,19 @@
 #define PLAN_GRADIENTS_MAX 8 /* nodes that read one value */
 #define PLAN_STASHES_MAX   1024
 
+/*
+ * What is computed again in the backward pass, in place of being kept.
+ *
+ * Sources: Chen et al., "Training deep nets with sublinear memory cost", 2016 (full);
+ * Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022 (the
+ * idea of choosing by what a byte costs).
+ */
+enum plan_recompute {
+    PLAN_RECOMPUTE_NONE,
+    PLAN_RECOMPUTE_SELECTIVE, /* norms, activations, pools, dropout: what costs little */
+    PLAN_RECOMPUTE_FULL,      /* all between cuts (tape_cuts.h), as many as make the arena least */
+};
+
 struct plan;
 
 struct plan_options {
@@ -54,6 +69,7 @@ struct plan_options {
     bool split;     /* backward is called in its two halves: what the second one needs is kept */
     enum math math; /* products; decides the dtype of every value: precision.h */
     enum amp amp;
+    enum plan_recompute recompute; /* ignored unless training */
     /* Record the forward pass and the backward pass, where the backend can, and play them again. A
      * backward pass is recorded by stretches between two borders of buckets where on_final is told.
      * There is a recording for every set of pointers in a plan_call. Same bits. The first time each
@@ -78,7 +94,8 @@ struct plan_sizes {
     size_t unshared_bytes; /* the same without reuse */
     size_t cache_bytes;    /* parameters in the kernels' own formats */
     double flops_forward, flops_backward; /* of one batch */
-    int reformats;                        /* copies of gradients between formats */
+    double flops_again; /* of one batch: forward of nodes that run again before their backward */
+    int reformats;      /* copies of gradients between formats */
 };
 
 /* Prepares and allocates. With options->stream NULL nothing is allocated and nothing can be run:

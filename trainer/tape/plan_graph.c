@@ -91,8 +91,8 @@ static bool is_empty(const struct plan *plan, struct plan_section section)
     bool empty = section.pass != PLAN_PASS_FORWARD;
     for (int n = section.begin; empty && n < section.end; n++) {
         const struct plan_node *node = &plan->nodes[n];
-        const bool inputs =
-            node->din[0] != NO_REGION || node->din[1] != NO_REGION || node->adaptation_count > 0;
+        const bool inputs = node->din[0] != NO_REGION || node->din[1] != NO_REGION ||
+                            node->adaptation_count > 0 || node->again_begin != NO_NODE;
         const bool params = plan->tape->nodes[n].param[0] >= 0;
         if (plan_refreshes(section.pass)) {
             empty = !plan_is_refreshed(node, section.pass);

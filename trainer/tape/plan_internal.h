@@ -2,6 +2,7 @@
  * Inside of a plan, shared by
  *
  *   plan_prepare.c  kernels, which node completes which gradients, allocation
+ *   plan_recompute.c which nodes run forward again in the backward pass, and the times of all
  *   plan_memory.c   regions, and their places in the arena
  *   plan_nodes.c    runs the nodes of a section
  *   plan_graph.c    records sections and plays them again
@@ -9,8 +10,9 @@
  *   plan_stage.c    what of the lane's vector is the plan's, and final when; what crosses borders
  *   plan_print.c    the plan for people, and as a pin
  *
- * Time: node n runs forward at time n and backward at time 2·nodes - 1 - n, nodes being the whole
- * tape's; where backward is split, its second half at 3·nodes - 1 - n. In a stage the times of
+ * Time: node n runs forward at time n. From time `nodes` on, which are the whole tape's, backward
+ * runs from the last node to the first. Right before it come the nodes that run forward again for
+ * it. Then, where backward is split, the second halves in the same order. In a stage the times of
  * other nodes pass with nothing running: then tensors cross borders.
  *
  * Invariants
@@ -27,7 +29,10 @@
  *     value any more; and a sum where one of the two lay, if that is no other value's gradient.
  *  5. Where backward is split, all that a node with parameters reads lives until its second half:
  *     the value that it takes is not overwritten, nor is a gradient that it has taken added to.
- *  6. At a border one value is alive, the output of the node before. The later stage has all nodes
+ *  6. What runs again writes what the first run wrote, to places of its own; statistics go where
+ *     nobody reads them. Backward reads `again` of a value, forward `region`; without a second run
+ *     they are the same.
+ *  7. At a border one value is alive, the output of the node before. The later stage has all nodes
  *     that read it, so the gradients of it that nobody has taken when its backward ends are all
  *     that there are, and in the order in which the whole plan has them. Which those are and in
  *     what formats depends on later nodes only: the earlier stage finds out without memory of
@@ -44,6 +49,7 @@
 #define PLAN_ALIGN           64
 
 #define NO_REGION (-1)
+#define NO_NODE   (-1)
 #define NO_GRAPH  (-1)
 
 /* A stretch of the arena that is in use during some times. */
@@ -68,6 +74,7 @@ struct plan_value {
     struct tensor tensor; /* with the batch, in the producer's format */
     bool needs_gradient;
     int region; /* NO_REGION: an input of the tape, or of other stages only */
+    int again;  /* where backward, and what runs again, find it */
     /* While memory is laid out: gradients that readers have written and the producer hasn't taken.
      * Afterwards only the value that enters a stage has any: they leave the stage. */
     struct plan_gradient gradients[PLAN_GRADIENTS_MAX];
@@ -83,6 +90,11 @@ struct plan_node {
     bool backward;                                /* has one */
     int saved, scratch_forward, scratch_backward; /* regions, as those below */
     int scratch_params;                           /* of the second half, where backward is split */
+    int again_for;   /* the node before whose backward it runs forward again; NO_NODE: it doesn't */
+    int again_begin; /* nodes from here on, up to itself, may run again for it */
+    int dropped;     /* what the first run of such a node saves */
+    int scratch_again, stats_again;
+    int again_time, backward_time, params_time;
     int din[OP_IN_MAX];
     int din_add[OP_IN_MAX]; /* a gradient that the kernel adds to din */
     int dout[2];
@@ -175,19 +187,18 @@ static inline size_t plan_round_up(size_t bytes)
     return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
-static inline int plan_backward_time(const struct plan *plan, int node)
+/* Whether a node runs forward again in the backward pass. */
+static inline bool plan_runs_again(const struct plan *plan, int node)
 {
-    return 2 * plan->tape->node_count - 1 - node;
+    return plan->nodes[node].again_for != NO_NODE;
 }
 
-/* Returns the time of the second half of a node's backward. */
-static inline int plan_params_time(const struct plan *plan, int node)
-{
-    return 3 * plan->tape->node_count - 1 - node;
-}
+/* Decides what runs again and lays out memory (plan_memory_lay_out) for it. */
+MUST_CHECK enum status plan_recompute_lay_out(struct plan *plan);
 
-/* Fills in regions, adaptations and each node's places from what prepare said; then lays out the
- * arena. ST_NO_MEMORY; ST_INVALID: more gradients of one value than there is room for */
+/* Fills in regions, adaptations and each node's places from what prepare and plan_recompute_lay_out
+ * said; then lays out the arena. Can be done again. ST_NO_MEMORY; ST_INVALID: more gradients of one
+ * value than there is room for */
 MUST_CHECK enum status plan_memory_lay_out(struct plan *plan);
 
 /* Reports progress to options.progress. ST_STALE: the pass is to end. */
@@ -195,7 +206,7 @@ MUST_CHECK enum status plan_nodes_report(const struct plan *plan, int node, bool
 /* Enqueues the calls of a section, as they are. */
 MUST_CHECK enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call,
                                       struct plan_section section);
-/* Returns the address of a value during a call. */
+/* Returns the address of a value during the forward pass of a call. */
 const void *plan_nodes_value(const struct plan *plan, const struct plan_call *call, int value);
 /* With options.poison, fills regions that end at `time` in a stash with NaN; else does nothing. */
 MUST_CHECK enum status plan_nodes_poison(const struct plan *plan, int stash, int time);

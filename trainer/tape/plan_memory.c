@@ -7,7 +7,8 @@
  * inputs get a place [place_dins], where the nodes that made the inputs will find them.
  *
  * Where backward is split, what a node with parameters reads is kept until its second half
- * [last_read].
+ * [last_read]. Of a node that runs forward again, what the first run wrote lives as long as forward
+ * reads it; what the second one writes has regions of its own [again_regions].
  *
  * Then the places [place_regions]: the largest region first, each at the lowest offset that is free
  * for its whole life.
@@ -28,7 +29,7 @@ static int add_region(struct plan *plan, size_t bytes, int begin, int end)
         return NO_REGION;
     CHECK(plan->region_count < PLAN_REGIONS_MAX);
     CHECK(begin <= end);
-    CHECK(end < 3 * plan->tape->node_count);
+    CHECK(end < 4 * plan->tape->node_count);
     struct plan_region *region = &plan->regions[plan->region_count];
     region->bytes = plan_round_up(bytes);
     region->begin = begin;
@@ -52,8 +53,35 @@ static bool has_second_half(const struct plan *plan, int n)
 static int last_read(const struct plan *plan, int n)
 {
     if (has_second_half(plan, n))
-        return plan_params_time(plan, n);
-    return plan->nodes[n].backward ? plan_backward_time(plan, n) : n;
+        return plan->nodes[n].params_time;
+    return plan->nodes[n].backward ? plan->nodes[n].backward_time : n;
+}
+
+static size_t stats_bytes(const struct plan *plan, int n)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < OP_STAT_MAX; i++) {
+        const int stat = plan->tape->nodes[n].stat[i];
+        if (stat >= 0)
+            bytes += plan_round_up(plan->tape->stats[stat].count * sizeof(float));
+    }
+    return bytes;
+}
+
+/* The second run of a node: at its own time it reads what is there by then, and writes for
+ * backward. */
+static void again_regions(struct plan *plan, int n)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    struct plan_node *node = &plan->nodes[n];
+    const int time = node->again_time;
+    plan->values[at->out].again = add_region(plan, node->info.out.bytes, time, time);
+    for (int i = 0; i < at->in_count; i++)
+        keep_until(plan, plan->values[at->in[i]].again, time);
+    node->dropped = add_region(plan, node->info.saved_bytes, n, n);
+    node->saved = add_region(plan, node->info.saved_bytes, time, last_read(plan, n));
+    node->scratch_again = add_region(plan, node->info.scratch_bytes, time, time);
+    node->stats_again = add_region(plan, stats_bytes(plan, n), time, time);
 }
 
 static void forward_regions(struct plan *plan, int n)
@@ -62,14 +90,20 @@ static void forward_regions(struct plan *plan, int n)
     struct plan_node *node = &plan->nodes[n];
     const int last = last_read(plan, n);
     struct plan_value *out = &plan->values[at->out];
-    out->region = add_region(plan, node->info.out.bytes, n, n);
-    if (node->info.backward_needs_out)
-        keep_until(plan, out->region, last);
-    for (int i = 0; i < at->in_count; i++) {
-        int end = node->info.backward_needs_in[i] ? last : n;
-        keep_until(plan, plan->values[at->in[i]].region, end);
+    out->region = out->again = add_region(plan, node->info.out.bytes, n, n);
+    if (plan_runs_again(plan, n)) {
+        again_regions(plan, n);
+    } else {
+        node->saved = add_region(plan, node->info.saved_bytes, n, last);
     }
-    node->saved = add_region(plan, node->info.saved_bytes, n, last);
+    if (node->info.backward_needs_out)
+        keep_until(plan, out->again, last);
+    for (int i = 0; i < at->in_count; i++) {
+        const struct plan_value *in = &plan->values[at->in[i]];
+        keep_until(plan, in->region, n);
+        if (node->info.backward_needs_in[i])
+            keep_until(plan, in->again, last);
+    }
     node->scratch_forward = add_region(plan, node->info.scratch_bytes, n, n);
 }
 
@@ -107,7 +141,7 @@ static void take_douts(struct plan *plan, int n)
 {
     struct plan_node *node = &plan->nodes[n];
     struct plan_value *out = &plan->values[plan->tape->nodes[n].out];
-    int time = plan_backward_time(plan, n);
+    int time = node->backward_time;
     node->adaptation_begin = plan->adaptation_count;
     int sources[PLAN_GRADIENTS_MAX];
     int count = out->gradient_count;
@@ -180,10 +214,10 @@ static bool can_overwrite(const struct plan *plan, int n, int i)
     const struct tape_node *at = &plan->tape->nodes[n];
     const struct kernel_info *info = &plan->nodes[n].info;
     const struct plan_value *value = &plan->values[at->in[i]];
-    if (!info->din_overwrites_in[i] || value->region == NO_REGION)
+    if (!info->din_overwrites_in[i] || value->again == NO_REGION)
         return false;
     return same_format(&value->tensor, &info->din[i]) &&
-           plan->regions[value->region].end <= plan_backward_time(plan, n);
+           plan->regions[value->again].end <= plan->nodes[n].backward_time;
 }
 
 /* A gradient that lies there may be added to: it is nobody else's, and read by nobody later. */
@@ -196,7 +230,7 @@ static bool can_add_to(const struct plan *plan, int region, int time)
 static void place_din(struct plan *plan, int n, int i)
 {
     struct plan_node *node = &plan->nodes[n];
-    int time = plan_backward_time(plan, n);
+    int time = node->backward_time;
     struct plan_gradient *addend = find_addend(plan, n, i);
     if (addend != NULL) {
         node->din_add[i] = addend->region;
@@ -209,7 +243,7 @@ static void place_din(struct plan *plan, int n, int i)
     }
     int in = plan->tape->nodes[n].in[i];
     if (can_overwrite(plan, n, i)) {
-        node->din[i] = plan->values[in].region;
+        node->din[i] = plan->values[in].again;
         keep_until(plan, node->din[i], time);
     } else {
         node->din[i] = add_region(plan, node->info.din[i].bytes, time, time);
@@ -256,14 +290,14 @@ static enum status place_dins(struct plan *plan, int n)
 static enum status backward_regions(struct plan *plan, int n)
 {
     struct plan_node *node = &plan->nodes[n];
-    int time = plan_backward_time(plan, n);
+    int time = node->backward_time;
     take_douts(plan, n);
     enum status st = place_dins(plan, n);
     if (st != ST_OK)
         return st;
     node->scratch_backward = add_region(plan, node->info.scratch_bytes, time, time);
     if (has_second_half(plan, n)) {
-        time = plan_params_time(plan, n);
+        time = node->params_time;
         node->scratch_params = add_region(plan, node->info.scratch_bytes, time, time);
     }
     return ST_OK;
@@ -357,14 +391,20 @@ static void clear_places(struct plan *plan)
     for (int n = 0; n < plan->tape->node_count; n++) {
         struct plan_node *node = &plan->nodes[n];
         node->saved = node->scratch_forward = node->scratch_backward = NO_REGION;
-        node->scratch_params = NO_REGION;
+        node->scratch_params = node->scratch_again = node->stats_again = NO_REGION;
+        node->dropped = NO_REGION;
         for (int i = 0; i < OP_IN_MAX; i++)
             node->din[i] = node->din_add[i] = NO_REGION;
         node->dout[0] = node->dout[1] = NO_REGION;
         node->adaptation_begin = node->adaptation_count = 0;
     }
+    for (int v = 0; v < plan->tape->value_count; v++) {
+        plan->values[v].region = plan->values[v].again = NO_REGION;
+        plan->values[v].gradient_count = 0;
+    }
     plan->region_count = plan->adaptation_count = 0;
     plan->sizes.reformats = 0;
+    plan->sizes.arena_bytes = plan->sizes.unshared_bytes = 0;
 }
 
 /* Nodes [begin, end), downwards. */
@@ -388,11 +428,11 @@ static enum status find_arriving(struct plan *plan)
     if (crossing < 0)
         return ST_OK;
     enum status st = backward_of(plan, plan->end, plan->tape->node_count);
-    struct plan_value *value = &plan->values[crossing];
-    clear_places(plan);
+    const struct plan_value *value = &plan->values[crossing];
     plan->arriving_count = value->gradient_count;
     for (int i = 0; i < value->gradient_count; i++)
         plan->arriving[i] = value->gradients[i];
+    clear_places(plan);
     return st;
 }
 
@@ -403,7 +443,7 @@ static void place_entering(struct plan *plan)
     if (crossing < 0)
         return;
     struct plan_value *value = &plan->values[crossing];
-    value->region = add_region(plan, value->tensor.bytes, plan->begin, plan->begin);
+    value->region = value->again = add_region(plan, value->tensor.bytes, plan->begin, plan->begin);
 }
 
 /* Places the gradients that arrive from the next stage. The value that leaves lives on behind the
@@ -417,6 +457,7 @@ static void place_arriving(struct plan *plan)
     struct plan_value *value = &plan->values[crossing];
     CHECK((plan->arriving_count > 0) == plan->nodes[plan->end - 1].backward);
     keep_until(plan, value->region, plan->end);
+    value->gradient_count = plan->arriving_count;
     for (int i = 0; i < plan->arriving_count; i++) {
         struct plan_gradient *gradient = &plan->arriving[i];
         gradient->region = add_region(plan, gradient->tensor.bytes, plan->end, plan->end);
@@ -432,7 +473,7 @@ static void keep_leaving(struct plan *plan)
         return;
     const struct plan_value *value = &plan->values[crossing];
     for (int i = 0; i < value->gradient_count; i++)
-        keep_until(plan, value->gradients[i].region, plan_backward_time(plan, plan->begin - 1));
+        keep_until(plan, value->gradients[i].region, plan->nodes[plan->begin - 1].backward_time);
 }
 
 enum status plan_memory_lay_out(struct plan *plan)

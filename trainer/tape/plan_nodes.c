@@ -3,29 +3,41 @@
 #include "common/check.h"
 #include "trainer/tape/plan_internal.h"
 
-const void *plan_nodes_value(const struct plan *plan, const struct plan_call *call, int value)
+/* Runs of a node: forward, forward again in the backward pass, backward. */
+enum run { RUN_FORWARD, RUN_AGAIN, RUN_BACKWARD };
+
+static const void *value_at(const struct plan *plan, const struct plan_call *call, int value,
+                            enum run run)
 {
+    const struct plan_value *at = &plan->values[value];
     int producer = plan->tape->values[value].producer;
     if (producer < 0)
         return call->inputs[-1 - producer];
-    return plan_region_at(plan, call->stash, plan->values[value].region);
+    return plan_region_at(plan, call->stash, run == RUN_FORWARD ? at->region : at->again);
 }
 
-/* The buffers that forward and backward of a node have in common. */
-static void fill_buffers(const struct plan *plan, const struct plan_call *call, int n,
+const void *plan_nodes_value(const struct plan *plan, const struct plan_call *call, int value)
+{
+    return value_at(plan, call, value, RUN_FORWARD);
+}
+
+/* The buffers that all runs of a node have in common. */
+static void fill_buffers(const struct plan *plan, const struct plan_call *call, int n, enum run run,
                          struct op_buffers *buffers)
 {
+    const bool drops = run == RUN_FORWARD && plan_runs_again(plan, n);
     const struct tape *tape = plan->tape;
     const struct tape_node *at = &tape->nodes[n];
     const struct plan_node *node = &plan->nodes[n];
     for (int i = 0; i < at->in_count; i++)
-        buffers->in[i] = plan_nodes_value(plan, call, at->in[i]);
-    buffers->out = plan_region_at(plan, call->stash, plan->values[at->out].region);
+        buffers->in[i] = value_at(plan, call, at->in[i], run);
+    const struct plan_value *out = &plan->values[at->out];
+    buffers->out = plan_region_at(plan, call->stash, run == RUN_FORWARD ? out->region : out->again);
     for (int i = 0; i < OP_PARAM_MAX; i++) {
         if (at->param[i] >= 0)
             buffers->param[i] = call->params + tape->params[at->param[i]].offset;
     }
-    buffers->saved = plan_region_at(plan, call->stash, node->saved);
+    buffers->saved = plan_region_at(plan, call->stash, drops ? node->dropped : node->saved);
     buffers->cache = node->cache;
     buffers->draw = call->draw;
     buffers->loss_scale = call->loss_scale;
@@ -114,7 +126,7 @@ static enum status forward_node(const struct plan *plan, const struct plan_call 
     const struct plan_options *options = &plan->options;
     enum op op = plan->tape->nodes[n].op;
     struct op_buffers buffers = { 0 };
-    fill_buffers(plan, call, n, &buffers);
+    fill_buffers(plan, call, n, RUN_FORWARD, &buffers);
     fill_stats(plan, call, n, &buffers);
     buffers.scratch = plan_region_at(plan, call->stash, plan->nodes[n].scratch_forward);
     if (plan->nodes[n].info.din_in_forward)
@@ -122,6 +134,50 @@ static enum status forward_node(const struct plan *plan, const struct plan_call 
     enum status st = options->table->op[op].forward(options->backend, plan->nodes[n].kernel,
                                                     &buffers, options->stream);
     return st == ST_OK ? plan_nodes_report(plan, n, false) : st;
+}
+
+/* Statistics were counted by the first run: these are written where nobody reads them. */
+static void fill_unread_stats(const struct plan *plan, const struct plan_call *call, int n,
+                              struct op_buffers *buffers)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    char *stats = plan_region_at(plan, call->stash, plan->nodes[n].stats_again);
+    buffers->accumulate_stats = false;
+    for (int i = 0; i < OP_STAT_MAX; i++) {
+        if (at->stat[i] < 0)
+            continue;
+        buffers->stat_sum[i] = (float *)stats;
+        if (stats != NULL)
+            stats += plan_round_up(plan->tape->stats[at->stat[i]].count * sizeof(float));
+    }
+}
+
+static enum status forward_again(const struct plan *plan, const struct plan_call *call, int n)
+{
+    const struct plan_options *options = &plan->options;
+    const struct plan_node *node = &plan->nodes[n];
+    struct op_buffers buffers = { 0 };
+    fill_buffers(plan, call, n, RUN_AGAIN, &buffers);
+    fill_unread_stats(plan, call, n, &buffers);
+    buffers.scratch = plan_region_at(plan, call->stash, node->scratch_again);
+    const enum op op = plan->tape->nodes[n].op;
+    enum status st =
+        options->table->op[op].forward(options->backend, node->kernel, &buffers, options->stream);
+    if (st == ST_OK)
+        st = plan_nodes_poison(plan, call->stash, node->again_time);
+    return st == ST_OK ? plan_nodes_report(plan, n, true) : st;
+}
+
+/* Runs the nodes forward again that the backward of node n is the first to need. */
+static enum status run_again(const struct plan *plan, const struct plan_call *call, int n)
+{
+    const int first = plan->nodes[n].again_begin;
+    enum status st = ST_OK;
+    for (int k = first; st == ST_OK && first != NO_NODE && k <= n; k++) {
+        if (plan->nodes[k].again_for == n)
+            st = forward_again(plan, call, k);
+    }
+    return st;
 }
 
 static enum status run_adaptations(const struct plan *plan, int stash, const struct plan_node *node)
@@ -153,7 +209,7 @@ static void fill_gradients(const struct plan *plan, const struct plan_call *call
     const struct tape_node *at = &plan->tape->nodes[n];
     const struct plan_node *node = &plan->nodes[n];
     const int scratch = inputs ? node->scratch_backward : node->scratch_params;
-    fill_buffers(plan, call, n, buffers);
+    fill_buffers(plan, call, n, RUN_BACKWARD, buffers);
     buffers->scratch = plan_region_at(plan, call->stash, scratch);
     for (int i = 0; i < 2; i++)
         buffers->dout[i] = plan_region_at(plan, call->stash, node->dout[i]);
@@ -207,10 +263,13 @@ static enum status run_backward(const struct plan *plan, const struct plan_call 
     const bool second = section.pass == PLAN_PASS_PARAMS;
     enum status st = ST_OK;
     for (int n = section.end - 1; st == ST_OK && n >= section.begin; n--) {
-        const int time = second ? plan_params_time(plan, n) : plan_backward_time(plan, n);
-        if (!plan->nodes[n].backward || (second && plan->tape->nodes[n].param[0] < 0))
+        const struct plan_node *node = &plan->nodes[n];
+        const int time = second ? node->params_time : node->backward_time;
+        if (!node->backward || (second && plan->tape->nodes[n].param[0] < 0))
             continue;
-        st = backward_node(plan, call, n, section.pass);
+        st = second ? ST_OK : run_again(plan, call, n);
+        if (st == ST_OK)
+            st = backward_node(plan, call, n, section.pass);
         if (st == ST_OK)
             st = plan_nodes_poison(plan, call->stash, time);
         if (st == ST_OK)

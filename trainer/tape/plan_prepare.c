@@ -15,7 +15,6 @@ static void set_batch(struct plan *plan)
         if (from->batched)
             dims[0] *= plan->options.batch;
         plan->values[v].tensor = tensor_plain(from->tensor.dtype, from->tensor.ndim, dims);
-        plan->values[v].region = NO_REGION;
     }
 }
 
@@ -210,7 +209,7 @@ static enum status prepare_plan(struct plan *plan)
         if (st != ST_OK)
             return st;
     }
-    enum status st = plan_memory_lay_out(plan);
+    enum status st = plan_recompute_lay_out(plan);
     if (st != ST_OK || plan->options.stream == NULL)
         return st;
     st = allocate_plan(plan);

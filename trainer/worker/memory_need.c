@@ -42,7 +42,8 @@ static enum status measure_plan(const struct memory_need_options *o, uint32_t mi
                                           .training = training,
                                           .split = s != NULL && pipeline_row_splits(s->row),
                                           .math = o->settings->math,
-                                          .amp = o->settings->amp };
+                                          .amp = o->settings->amp,
+                                          .recompute = o->settings->recompute };
     struct plan_border leaving;
     enum status st = plan_new(o->tape, &options, &plan);
     if (st != ST_OK)

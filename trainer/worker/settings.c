@@ -95,10 +95,25 @@ static enum math math_of(enum jobspec_precision precision)
     return MATH_F32;
 }
 
+static enum plan_recompute recompute_of(enum jobspec_recompute recompute)
+{
+    switch (recompute) {
+    case JOBSPEC_RECOMPUTE_SELECTIVE:
+        return PLAN_RECOMPUTE_SELECTIVE;
+    case JOBSPEC_RECOMPUTE_FULL:
+        return PLAN_RECOMPUTE_FULL;
+    case JOBSPEC_RECOMPUTE_NOTHING:
+    case JOBSPEC_RECOMPUTE_NONE:
+        break;
+    }
+    return PLAN_RECOMPUTE_NONE;
+}
+
 static void derive_precision(const struct jobspec *job, struct settings *s)
 {
     s->math = math_of(job->train.precision);
     s->amp = job->train.amp == JOBSPEC_AMP_O2 ? AMP_O2 : AMP_O1;
+    s->recompute = recompute_of(job->train.recompute);
     const bool half = s->math == MATH_BF16 || s->math == MATH_F16;
     s->scaler = jobspec_scale_is_dynamic(job)
                     ? scaler_dynamic(s->math == MATH_F16 ? SCALER_MOST_FP16 : SCALER_MOST)

@@ -11,6 +11,7 @@
 #include "common/reason.h"
 #include "common/status.h"
 #include "jobspec/jobspec.h"
+#include "trainer/tape/plan.h"
 #include "trainer/tape/precision.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
@@ -30,6 +31,7 @@ struct settings {
     struct optimizer_options optimizer;
     enum math math; /* of products: train.precision */
     enum amp amp;   /* O1 where the precision has none */
+    enum plan_recompute recompute;
     struct scaler_options scaler;
 };
 

@@ -135,6 +135,7 @@ static struct plan_options plan_options_of(struct worker *w, uint32_t chunk)
                                   .split = s != NULL && pipeline_row_splits(s->row),
                                   .math = w->settings.math,
                                   .amp = w->settings.amp,
+                                  .recompute = w->settings.recompute,
                                   .graphs = !host,
                                   .bucket_begin = w->bucket_begin,
                                   .bucket_count = w->bucket_count,

@@ -429,7 +429,7 @@ static void a_printed_job_parses_to_the_same_job(void **state)
     static const char *const text_variants[][6] = {
         { NULL },
         { "model={arch: gpt2, size: 774M, dropout: 0.1}", "train.precision=bf16", "train.amp=O2",
-          "train.micro_batch=auto", NULL },
+          "train.micro_batch=auto", "train.recompute=full", NULL },
         { "workers={device: cuda, memory: managed}", "train.precision=fp16",
           "nccl={NCCL_DEBUG: 'a \"b\" \\ c', NCCL_ALGO: Ring}", "parallel.reduction=fast",
           "train.optimizer.no_decay=[norm, embedding]", NULL },

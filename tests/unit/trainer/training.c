@@ -127,6 +127,7 @@ void training_open(struct training *t, const struct training_options *options)
                                  .training = true,
                                  .math = options->math,
                                  .amp = options->amp,
+                                 .recompute = options->recompute,
                                  .graphs = options->graphs,
                                  .bucket_begin = t->bucket_begin,
                                  .bucket_count = t->bucket_count,

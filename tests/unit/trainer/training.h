@@ -24,6 +24,7 @@ struct training_options {
     uint64_t seed;
     enum math math;
     enum amp amp;
+    enum plan_recompute recompute;
     bool poison;
     const struct backend_table *table; /* NULL: the CPU's */
     bool graphs;

@@ -171,6 +171,7 @@ struct plan_options stage_options(struct training *t, const int *first, int stag
                                   .split = order == STAGE_SPLIT,
                                   .math = o->math,
                                   .amp = o->amp,
+                                  .recompute = o->recompute,
                                   .graphs = o->graphs,
                                   .bucket_begin = t->bucket_begin,
                                   .bucket_count = t->bucket_count,
