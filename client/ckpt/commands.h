@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/base/client.h"
+#include "jobspec/jobspec.h"
 
 enum exit_code cmd_ckpt_ls(struct client *client);
 enum exit_code cmd_ckpt_show(struct client *client);
@@ -16,3 +17,10 @@ enum exit_code cmd_ckpt_export(struct client *client);
 enum exit_code cmd_ckpt_import(struct client *client);
 enum exit_code cmd_ckpt_rm(struct client *client);
 enum exit_code cmd_audit(struct client *client);
+
+/*
+ * Writes the config.json that Hugging Face's libraries want beside a Llama's weights `file`: what
+ * no shape tells. One that is there stays, unless replace. Says on stderr why it could not.
+ */
+enum exit_code ckpt_write_config(const struct client *client, const char *file,
+                                 const struct jobspec_model *model, bool replace);

@@ -1,5 +1,5 @@
-"""Equal bits for every number of workers and with a kill: a text and an image model, fp32 and bf16; also where values
-are computed again in place of being kept.
+"""Equal bits for every number of workers and with a kill: text models and an image model, fp32 and bf16; also where
+values are computed again in place of being kept.
 
 Of 1, 2 and 4 workers one number each, drawn by a seed (CAIRN_SEED); CAIRN_TEST_FULL: all.
 """
@@ -47,6 +47,8 @@ workers: {count: 2}
 checkpoint: {every: 2 steps, keep: {last: 2}, store: checkpoints/, memory_every: none}
 """
 
+LLAMA = TEXT.replace("arch: gpt2", "arch: llama").replace("heads: 2", "heads: 4, kv_heads: 2").replace(", dropout: 0.1", "")
+
 
 def write_text(home):
     words = [f"{a}{b} " for a in ("the", "a", "no", "every") for b in (" ship", " storm", " star", "where")]
@@ -78,9 +80,9 @@ def numbers_of_workers(job, precision):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("job", [TEXT, IMAGES], ids=["gpt2", "resnet18"])
+@pytest.mark.parametrize("job", [TEXT, IMAGES, LLAMA], ids=["gpt2", "resnet18", "llama"])
 def test_workers_and_kills_change_no_bit(job, precision):
-    for workers in numbers_of_workers(job[:20], precision):
+    for workers in numbers_of_workers(job[:40], precision):
         rank = workers - 1
         assert run(job, workers, precision, f"trainer.backward,rank={rank},step=3:kill") == quiet(job, precision), workers
 

@@ -90,7 +90,7 @@ static void find_counts(struct bench *b)
     if (attr->bias)
         b->param_count[1] = attr->out;
     if (b->spec.op == OP_LAYER_NORM)
-        b->param_count[0] = b->param_count[1] = columns;
+        b->param_count[0] = b->param_count[attr->rms ? 0 : 1] = columns;
     if (b->spec.op == OP_EMBEDDING) {
         b->param_count[0] = attr->rows * attr->out;
         b->param_count[1] = attr->positions * attr->out;

@@ -41,6 +41,16 @@ struct tensor reference_out(const struct op_spec *spec)
         return tensor_plain(DTYPE_F32, 3, (const int64_t[]){ in[0], in[1], attr->out });
     case OP_ATTENTION:
         return tensor_plain(DTYPE_F32, 3, (const int64_t[]){ in[0], in[1], in[2] / 3 });
+    case OP_GATED: {
+        struct tensor out = spec->in[0];
+        out.dims[out.ndim - 1] /= 2;
+        return tensor_plain(DTYPE_F32, out.ndim, out.dims);
+    }
+    case OP_ROTARY: {
+        const int64_t depth = in[2] / (attr->heads + 2 * attr->kv_heads);
+        return tensor_plain(DTYPE_F32, 3,
+                            (const int64_t[]){ in[0], in[1], 3 * attr->heads * depth });
+    }
     case OP_SOFTMAX_CROSS_ENTROPY:
         return tensor_plain(DTYPE_F32, 1, three);
     case OP_COUNT:
@@ -218,6 +228,8 @@ void reference_forward(const struct reference *r, double *out)
     case OP_LAYER_NORM:
     case OP_EMBEDDING:
     case OP_ATTENTION:
+    case OP_GATED:
+    case OP_ROTARY:
         reference_text(r, out);
         return;
     case OP_COUNT:

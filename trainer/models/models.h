@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -17,7 +18,7 @@
 enum model_input { MODEL_IMAGES, MODEL_TOKENS };
 
 struct model_options {
-    const char *arch; /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2" */
+    const char *arch; /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2", "llama" */
     float label_smoothing;
 
     /* of image models */
@@ -29,13 +30,20 @@ struct model_options {
     int64_t layers, heads, embed;
     int64_t context; /* T */
     int64_t vocab;
-    float dropout; /* after the embedding and before each residual addition */
+    float dropout; /* gpt2: after the embedding and before each residual addition */
+
+    /* of llama; 0: model_text_defaults */
+    int64_t kv_heads, intermediate;
+    float rope_theta, norm_eps;
+    bool tied; /* the output's weight is the table of tokens */
 };
 
 /* Returns the kind of input of an architecture. ST_NOT_FOUND: no such model. */
 MUST_CHECK enum status model_input(const char *arch, enum model_input *out);
 
-/* Fills in layers, heads, embed, context and vocab where they are 0: with the smallest GPT-2's. */
+/* Fills in the numbers of a text model that are 0: with the smallest GPT-2's; a Llama then has as
+ * many heads of k and v as of q, 2048 columns within its gated parts, a base of 10000 and an
+ * epsilon of 1e-5. */
 void model_text_defaults(struct model_options *options);
 
 /*

@@ -30,6 +30,9 @@ static bool costs_little(enum op op)
     case OP_DROPOUT:
     case OP_LAYER_NORM:
     case OP_EMBEDDING:
+    case OP_RMS_NORM:
+    case OP_GATED:
+    case OP_ROTARY:
         return true;
     case OP_CONV2D:
     case OP_LINEAR:

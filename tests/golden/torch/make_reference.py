@@ -46,6 +46,12 @@ CASES = [
     {"model": "gpt2", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32,
      "vocab": 97, "gradients": True},
+    {"model": "llama", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "kv_heads": 2, "embed": 64,
+     "intermediate": 96, "context": 32, "vocab": 97, "gradients": True},
+    {"model": "llama", "name": "llama-tied", "batch": 4, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 1, "heads": 3, "kv_heads": 1, "embed": 48,
+     "intermediate": 80, "context": 40, "vocab": 61, "tied": True, "gradients": True},
     {"model": "resnet50", "batch": 8, "lr": 3e-6, "steps": 10, "channels": 3, "side": 96, "norm_shift": 2.0,
      "gradients": True},
     {"model": "resnet50", "name": "resnet50-fresh", "batch": 4, "lr": 1e-7, "steps": 2, "channels": 3, "side": 48,
@@ -61,6 +67,7 @@ DEFAULTS = {"seed": 17, "steps": 20, "batches": 4, "lanes": 1, "hidden": 0, "opt
             "weight_decay": 5e-4, "no_decay": [], "clip_norm": 0.0, "channels": 1, "side": 28, "layers": 0,
             "heads": 0, "embed": 0, "context": 0, "vocab": 0,
             "norm_shift": 0.0}
+LLAMA = {"kv_heads": 0, "intermediate": 0, "tied": False}  # more of them
 
 
 def philox(counter, key):
@@ -129,7 +136,7 @@ def draw_normal(key, index, count, std):
 
 def kind_of(net, name):
     module = net.get_submodule(name.rpartition(".")[0])
-    if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
+    if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm, RootMeanSquare)):
         return "norm"
     if isinstance(module, nn.Embedding):
         return "embedding"
@@ -138,16 +145,16 @@ def kind_of(net, name):
 
 def init_(net, seed, norm_shift):
     key = rng_key(seed, RNG_INIT)
-    gpt2 = isinstance(net, GPT2)
+    text = isinstance(net, (GPT2, Llama))
     for index, (name, p) in enumerate(net.named_parameters()):
         kind = kind_of(net, name)
         if kind == "norm":  # keeps 1 and 0
             if name.endswith(".bias") and norm_shift != 0:
                 nn.init.constant_(p, norm_shift)
             continue
-        if gpt2 and kind == "bias":
+        if text and kind == "bias":
             value = np.zeros(p.numel(), dtype=np.float32)
-        elif gpt2:
+        elif text:
             std = np.float32(0.02)
             if name.endswith("c_proj.weight"):
                 std = std / np.sqrt(np.float32(2) * np.float32(len(net.transformer.h)))
@@ -164,7 +171,7 @@ def init_(net, seed, norm_shift):
 def batch_of(case, first, count):
     """Samples first … first + count - 1: a random label, its class's pattern plus noise."""
     key = rng_key(case["seed"], RNG_SYNTHETIC)
-    if case["model"] == "gpt2":
+    if case["model"] in ("gpt2", "llama"):
         return tokens_of(case, key, first, count)
     shape = (case["channels"], case["side"], case["side"])
     pixel = np.arange(int(np.prod(shape)))[None, :]
@@ -292,6 +299,70 @@ class GPT2(nn.Module):
         return F.linear(t["ln_f"](x), t["wte"].weight)
 
 
+class RootMeanSquare(nn.Module):
+    def __init__(self, embed):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(embed))
+
+    def forward(self, x):
+        wide = x if x.dtype == torch.float64 else x.float()
+        return wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+def turn(x):
+    """Rotary positions of [batch, heads, tokens, depth], in pairs of both halves."""
+    pairs = x.shape[-1] // 2
+    angle = torch.outer(torch.arange(x.shape[2]).double(), 10000.0 ** (-torch.arange(pairs).double() / pairs))
+    cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    first, second = x[..., :pairs], x[..., pairs:]
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
+
+
+class LlamaLayer(nn.Module):
+    """A block of Llama; names as Hugging Face's, modules in the order in which Cairn's tape has them."""
+
+    def __init__(self, case):
+        super().__init__()
+        embed, wide, self.heads, self.kv = case["embed"], case["intermediate"], case["heads"], case["kv_heads"]
+        shared = embed // self.heads * self.kv
+        self.input_layernorm = RootMeanSquare(embed)
+        self.self_attn = nn.ModuleDict({name: nn.Linear(embed, rows, bias=False) for name, rows in (
+            ("q_proj", embed), ("k_proj", shared), ("v_proj", shared), ("o_proj", embed))})
+        self.post_attention_layernorm = RootMeanSquare(embed)
+        self.mlp = nn.ModuleDict({"gate_proj": nn.Linear(embed, wide, bias=False),
+                                  "up_proj": nn.Linear(embed, wide, bias=False),
+                                  "down_proj": nn.Linear(wide, embed, bias=False)})
+
+    def forward(self, x):
+        b, t, c = x.shape
+        y, attn, mlp = self.input_layernorm(x), self.self_attn, self.mlp
+        q, k, v = (attn[name](y).view(b, t, -1, c // self.heads).transpose(1, 2)
+                   for name in ("q_proj", "k_proj", "v_proj"))
+        k, v = (x.repeat_interleave(self.heads // self.kv, 1) for x in (turn(k), v))
+        y = F.scaled_dot_product_attention(turn(q), k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+        x = x + attn["o_proj"](y)
+        y = self.post_attention_layernorm(x)
+        return x + mlp["down_proj"](F.silu(mlp["gate_proj"](y)) * mlp["up_proj"](y))
+
+
+class Llama(nn.Module):
+    def __init__(self, case):
+        super().__init__()
+        self.model = nn.ModuleDict({
+            "embed_tokens": nn.Embedding(case["vocab"], case["embed"]),
+            "layers": nn.ModuleList(LlamaLayer(case) for _ in range(case["layers"])),
+            "norm": RootMeanSquare(case["embed"])})
+        self.lm_head = nn.Linear(case["embed"], case["vocab"], bias=False)
+        if case["tied"]:
+            self.lm_head.weight = self.model["embed_tokens"].weight
+
+    def forward(self, tokens):
+        x = self.model["embed_tokens"](tokens)
+        for layer in self.model["layers"]:
+            x = layer(x)
+        return self.lm_head(self.model["norm"](x))
+
+
 class LeNet(nn.Module):
     def __init__(self, channels, classes):
         super().__init__()
@@ -321,6 +392,8 @@ def build(case):
         return LeNet(1, 10)
     if case["model"] == "gpt2":
         return GPT2(case["layers"], case["heads"], case["embed"], case["context"], case["vocab"])
+    if case["model"] == "llama":
+        return Llama(case)
     if case["model"] == "resnet50":
         return ResNet((3, 4, 6, 3), True, case["channels"], case["side"], 10)
     return ResNet((2, 2, 2, 2), False, case["channels"], case["side"], 10)
@@ -352,7 +425,7 @@ class MeanStatistics:
 
 
 def cast(net, x, dtype):
-    return x if isinstance(net, GPT2) else x.to(dtype)
+    return x if isinstance(net, (GPT2, Llama)) else x.to(dtype)
 
 
 def optimizer_of(case, net):
@@ -437,7 +510,8 @@ def gradient_rows(case, single, double, half):
 
 
 def fill(given):
-    case = {"name": given["model"], **DEFAULTS, "micro": given["batch"]}
+    more = LLAMA if given["model"] == "llama" else {}
+    case = {"name": given["model"], **DEFAULTS, **more, "micro": given["batch"]}
     case.update(given)
     return case
 
