@@ -150,19 +150,29 @@ struct jobspec {
         struct {
             enum jobspec_schedule name;
             struct jobspec_duration warmup;
-            double min_lr;                 /* cosine: the end; fraction of lr */
+            double min_lr;                 /* the end of a decay; fraction of lr */
             double gamma;                  /* step: factor */
             struct jobspec_duration every; /* step: interval */
+            double power;                  /* polynomial */
+            double start_lr;               /* one_cycle: the beginning; fraction of lr */
+            struct jobspec_duration decay; /* wsd: the last steps */
         } schedule;
+        struct {
+            enum jobspec_metric metric; /* none: the job runs its duration */
+            int64_t patience;           /* evaluations (loss: steps) without a better value */
+            double min_delta;           /* a value counts as better if it is so much better */
+        } stop;
         enum jobspec_precision precision;
         enum jobspec_amp amp;             /* bf16, fp16 */
         enum jobspec_recompute recompute; /* what is computed again instead of being kept */
         double loss_scale;                /* bf16, fp16: 1 none, 0 dynamic */
         double clip_norm;                 /* 0: off */
         double label_smoothing;
+        double ema; /* decay of the moving average of the weights; 0: none is kept */
         int64_t seed;
     } train;
     struct jobspec_duration eval_every; /* value 0: at the end only */
+    bool eval_ema;                      /* the average of the weights is evaluated */
     struct {
         int64_t count, min; /* the job trains with any number from min to count */
         int64_t spares;     /* started besides, to take the seat of one that dies */
@@ -210,6 +220,9 @@ struct jobspec {
     struct {
         enum jobspec_exactness exactness;
         enum jobspec_on_nan on_nan;
+        enum jobspec_on_spike on_spike; /* none: a spike is a step like others */
+        double spike;                   /* times the median of the losses before */
+        int64_t spike_window;           /* losses that the median is of */
     } recovery;
     struct jobspec_command command;
 };
@@ -290,8 +303,10 @@ MUST_CHECK enum status jobspec_parse_change(const char *const *sets, size_t set_
 /* The job as YAML with every key, resolved values and absolute paths; parses to the same job. */
 MUST_CHECK enum status jobspec_print(const struct jobspec *job, struct buf *out);
 
-#define JOBSPEC_MOMENTS_MAX 2
-/* Returns how many buffers of moments an optimizer keeps, each as large as the parameters; at most
+#define JOBSPEC_SPIKE_WINDOW_MAX 64 /* losses */
+
+#define JOBSPEC_MOMENTS_MAX 3 /* an optimizer's, and train.ema's */
+/* Returns how many buffers of moments an optimizer keeps, each as large as the parameters; below
  * JOBSPEC_MOMENTS_MAX. momentum is the job's; only sgd depends on it. */
 int jobspec_moments(enum jobspec_optimizer name, double momentum);
 

@@ -101,6 +101,11 @@ bool reader_cut(struct reader *reader);
 /* Spreads the lanes over each stage's workers. */
 void reader_share_stages(struct reader *reader, bool lanes_known);
 
+/* ---- training.c ---- */
+
+/* Fills in defaults of optimizers and schedules, and checks options of the training. */
+void reader_check_training(struct reader *reader);
+
 /* ---- allowed.c ---- */
 
 /* An s3:// store of a job that is new, without empty parts: they would be another place, that some

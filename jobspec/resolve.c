@@ -194,12 +194,16 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
         reader_mistake(reader, "workers.count", "use fewer workers", "the lanes can't be shared");
 }
 
-/* Returns the weight decay by default: PyTorch's. */
+/* Returns the weight decay by default: PyTorch's, of LAMB and Lion their papers' code. */
 static double default_decay(enum jobspec_optimizer name)
 {
     switch (name) {
     case JOBSPEC_OPTIMIZER_ADAMW:
+    case JOBSPEC_OPTIMIZER_LAMB:
         return 0.01;
+    case JOBSPEC_OPTIMIZER_MUON:
+        return 0.1;
+    case JOBSPEC_OPTIMIZER_LION:
     case JOBSPEC_OPTIMIZER_SGD:
     case JOBSPEC_OPTIMIZER_NONE:
         break;
@@ -213,6 +217,9 @@ static bool exempts_biases(enum jobspec_optimizer name)
 {
     switch (name) {
     case JOBSPEC_OPTIMIZER_ADAMW:
+    case JOBSPEC_OPTIMIZER_LION:
+    case JOBSPEC_OPTIMIZER_LAMB:
+    case JOBSPEC_OPTIMIZER_MUON:
         return true;
     case JOBSPEC_OPTIMIZER_SGD:
     case JOBSPEC_OPTIMIZER_NONE:
@@ -470,6 +477,7 @@ void reader_resolve(struct reader *reader)
         resolve_micro_batch(reader);
     resolve_workers(reader, lanes_known);
     check_optimizer(reader);
+    reader_check_training(reader);
     check_times(reader);
     check_metric(reader);
     check_state(reader);

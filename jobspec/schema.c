@@ -22,13 +22,23 @@
 #define TEXT      FIELD_BIT(JOBSPEC_FORMAT_TEXT)
 #define TOKENS    FIELD_BIT(JOBSPEC_FORMAT_TOKENS)
 #define SYNTHETIC FIELD_BIT(JOBSPEC_FORMAT_SYNTHETIC)
+#define SGDS      FIELD_BIT(JOBSPEC_OPTIMIZER_SGD)
+#define LIONS     FIELD_BIT(JOBSPEC_OPTIMIZER_LION)
+#define MUONS     FIELD_BIT(JOBSPEC_OPTIMIZER_MUON)
+#define ADAMS     (FIELD_BIT(JOBSPEC_OPTIMIZER_ADAMW) | FIELD_BIT(JOBSPEC_OPTIMIZER_LAMB) | MUONS)
+#define CYCLES    FIELD_BIT(JOBSPEC_SCHEDULE_ONE_CYCLE)
+#define POWERS    FIELD_BIT(JOBSPEC_SCHEDULE_POLYNOMIAL)
+#define STABLES   FIELD_BIT(JOBSPEC_SCHEDULE_WSD)
+#define ENDINGS                                                                                    \
+    (FIELD_BIT(JOBSPEC_SCHEDULE_COSINE) | FIELD_BIT(JOBSPEC_SCHEDULE_LINEAR) | POWERS | CYCLES |   \
+     STABLES)
 #define EPS_LEAST 1.2e-38 /* the least float32 that is not flushed to zero */
 #define HALVES    (FIELD_BIT(JOBSPEC_PRECISION_BF16) | FIELD_BIT(JOBSPEC_PRECISION_FP16))
 
 /* The conditions under which a key is used. */
 #define WHEN(path_, values_) .when_path = (path_), .when_values = (values_)
-#define SGD                  WHEN("train.optimizer.name", FIELD_BIT(JOBSPEC_OPTIMIZER_SGD))
-#define ADAMW                WHEN("train.optimizer.name", FIELD_BIT(JOBSPEC_OPTIMIZER_ADAMW))
+#define OPTIMIZED(values_)   WHEN("train.optimizer.name", values_)
+#define SCHEDULED(values_)   WHEN("train.schedule.name", values_)
 #define TEXTUAL              WHEN("model.arch", TEXT_MODELS)
 #define IMAGES               WHEN("model.arch", IMAGE_MODELS)
 #define GPT2                 WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2))
@@ -36,7 +46,6 @@
 #define MLP                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_MLP))
 #define HALF                 WHEN("train.precision", HALVES)
 #define CUDA                 WHEN("workers.device", FIELD_BIT(JOBSPEC_DEVICE_CUDA))
-#define COSINE               WHEN("train.schedule.name", FIELD_BIT(JOBSPEC_SCHEDULE_COSINE))
 #define STEPWISE             WHEN("train.schedule.name", FIELD_BIT(JOBSPEC_SCHEDULE_STEP))
 #define TRAIN_IS(values_)    WHEN("data.train.format", values_)
 #define EVAL_IS(values_)     WHEN("data.eval.format", values_)
@@ -112,15 +121,15 @@ static const struct field fields[] = {
     { "train.optimizer.lr", FIELD_REAL, FIELD_REQUIRED, AT(train.optimizer.lr), 0, 1000,
       .example = "lr: 0.1" },
     { "train.optimizer.momentum", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.optimizer.momentum), 0, 1,
-      .fallback = "0", SGD },
+      OPTIMIZED(SGDS | MUONS) },
     { "train.optimizer.nesterov", FIELD_BOOL, 0, AT(train.optimizer.nesterov), .fallback = "false",
-      SGD },
+      OPTIMIZED(SGDS) },
     { "train.optimizer.beta1", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.optimizer.beta1), 0, 1,
-      .fallback = "0.9", ADAMW },
+      .fallback = "0.9", OPTIMIZED(ADAMS | LIONS) },
     { "train.optimizer.beta2", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.optimizer.beta2), 0, 1,
-      .fallback = "0.999", ADAMW },
+      OPTIMIZED(ADAMS | LIONS) },
     { "train.optimizer.eps", FIELD_REAL, 0, AT(train.optimizer.eps), EPS_LEAST, 1,
-      .fallback = "1e-8", ADAMW },
+      OPTIMIZED(ADAMS) },
     { "train.optimizer.weight_decay", FIELD_REAL, 0, AT(train.optimizer.weight_decay), 0, 10 },
     { "train.optimizer.no_decay", FIELD_WORDS, 0, AT(train.optimizer.no_decay),
       .words = "bias norm embedding", .example = "[bias, norm]" },
@@ -128,12 +137,17 @@ static const struct field fields[] = {
       .words = JOBSPEC_WORDS(JOBSPEC_SCHEDULES), .fallback = "constant" },
     { "train.schedule.warmup", FIELD_DURATION, 0, AT(train.schedule.warmup), 0, 1e9,
       .units = STEP_UNITS, .fallback = "0 steps" },
-    { "train.schedule.min_lr", FIELD_REAL, 0, AT(train.schedule.min_lr), 0, 1, .fallback = "0",
-      COSINE },
+    { "train.schedule.min_lr", FIELD_REAL, 0, AT(train.schedule.min_lr), 0, 1, SCHEDULED(ENDINGS) },
     { "train.schedule.gamma", FIELD_REAL, FIELD_LOW_OPEN, AT(train.schedule.gamma), 0, 1,
       .fallback = "0.1", STEPWISE },
     { "train.schedule.every", FIELD_DURATION, FIELD_WITH_SECTION, AT(train.schedule.every), 1, 1e9,
       .units = STEP_UNITS, STEPWISE, .example = "every: 30 epochs" },
+    { "train.schedule.power", FIELD_REAL, FIELD_LOW_OPEN, AT(train.schedule.power), 0, 1000,
+      .fallback = "1", SCHEDULED(POWERS) },
+    { "train.schedule.start_lr", FIELD_REAL, 0, AT(train.schedule.start_lr), 0, 1,
+      .fallback = "0.04", SCHEDULED(CYCLES) },
+    { "train.schedule.decay", FIELD_DURATION, FIELD_WITH_SECTION, AT(train.schedule.decay), 1, 1e9,
+      .units = STEP_UNITS, SCHEDULED(STABLES), .example = "decay: 1 epoch" },
     { "train.precision", FIELD_WORD, 0, AT(train.precision),
       .words = JOBSPEC_WORDS(JOBSPEC_PRECISIONS), .fallback = "fp32" },
     { "train.amp", FIELD_WORD, 0, AT(train.amp), .words = JOBSPEC_WORDS(JOBSPEC_AMPS),
@@ -145,6 +159,8 @@ static const struct field fields[] = {
     { "train.clip_norm", FIELD_REAL, 0, AT(train.clip_norm), 0, 1e9, .fallback = "0" },
     { "train.label_smoothing", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.label_smoothing), 0, 1,
       .fallback = "0" },
+    { "train.ema", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.ema), 0, 1, .fallback = "0" },
+    { "train.eval_ema", FIELD_BOOL, 0, AT(eval_ema), .fallback = "false" },
     { "train.seed", FIELD_INT, 0, AT(train.seed), 0, 9223372036854775807.0, .fallback = "0" },
 
     { "eval.every", FIELD_DURATION, FIELD_WITH_SECTION, AT(eval_every), 1, 1e9, .units = STEP_UNITS,

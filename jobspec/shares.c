@@ -117,7 +117,11 @@ int jobspec_moments(enum jobspec_optimizer name, double momentum)
     switch (name) {
     case JOBSPEC_OPTIMIZER_SGD:
         return momentum != 0;
+    case JOBSPEC_OPTIMIZER_LION:
+        return 1;
     case JOBSPEC_OPTIMIZER_ADAMW:
+    case JOBSPEC_OPTIMIZER_LAMB:
+    case JOBSPEC_OPTIMIZER_MUON: /* matrices use the first alone */
         return 2;
     case JOBSPEC_OPTIMIZER_NONE:
         break;
@@ -172,6 +176,7 @@ uint64_t jobspec_parameters(const struct jobspec_model *model)
 
 uint64_t jobspec_state_bytes(const struct jobspec *job)
 {
-    const int moments = jobspec_moments(job->train.optimizer.name, job->train.optimizer.momentum);
+    const int moments = jobspec_moments(job->train.optimizer.name, job->train.optimizer.momentum) +
+                        (job->train.ema > 0);
     return jobspec_parameters(&job->model) * (1 + (uint64_t)moments) * sizeof(float);
 }

@@ -54,3 +54,13 @@ const char *jobspec_metric_word(enum jobspec_metric metric)
 {
     return WORD_OF(JOBSPEC_METRICS, metric);
 }
+
+const char *jobspec_optimizer_word(enum jobspec_optimizer name)
+{
+    return WORD_OF(JOBSPEC_OPTIMIZERS, name);
+}
+
+const char *jobspec_schedule_word(enum jobspec_schedule name)
+{
+    return WORD_OF(JOBSPEC_SCHEDULES, name);
+}

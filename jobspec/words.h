@@ -40,13 +40,21 @@
 /* `train.optimizer.name` */
 #define JOBSPEC_OPTIMIZERS(X)                                                                      \
     X(JOBSPEC_OPTIMIZER_SGD, "sgd")                                                                \
-    X(JOBSPEC_OPTIMIZER_ADAMW, "adamw")
+    X(JOBSPEC_OPTIMIZER_ADAMW, "adamw")                                                            \
+    X(JOBSPEC_OPTIMIZER_LION, "lion")                                                              \
+    X(JOBSPEC_OPTIMIZER_LAMB, "lamb")                                                              \
+    X(JOBSPEC_OPTIMIZER_MUON, "muon")
 
 /* `train.schedule.name` */
 #define JOBSPEC_SCHEDULES(X)                                                                       \
     X(JOBSPEC_SCHEDULE_CONSTANT, "constant")                                                       \
     X(JOBSPEC_SCHEDULE_COSINE, "cosine")                                                           \
-    X(JOBSPEC_SCHEDULE_STEP, "step")
+    X(JOBSPEC_SCHEDULE_STEP, "step")                                                               \
+    X(JOBSPEC_SCHEDULE_LINEAR, "linear")                                                           \
+    X(JOBSPEC_SCHEDULE_POLYNOMIAL, "polynomial")                                                   \
+    X(JOBSPEC_SCHEDULE_INVERSE_SQRT, "inverse_sqrt")                                               \
+    X(JOBSPEC_SCHEDULE_ONE_CYCLE, "one_cycle")                                                     \
+    X(JOBSPEC_SCHEDULE_WSD, "wsd")
 
 /* `train.precision` */
 #define JOBSPEC_PRECISIONS(X)                                                                      \
@@ -88,7 +96,7 @@
     X(JOBSPEC_PIPELINE_INTERLEAVED, "interleaved")                                                 \
     X(JOBSPEC_PIPELINE_ZB_H1, "zb-h1")
 
-/* `checkpoint.keep.best.metric` */
+/* `checkpoint.keep.best.metric`, `train.stop.metric` */
 #define JOBSPEC_METRICS(X)                                                                         \
     X(JOBSPEC_METRIC_LOSS, "loss")                                                                 \
     X(JOBSPEC_METRIC_EVAL_LOSS, "eval_loss")                                                       \
@@ -109,6 +117,11 @@
 #define JOBSPEC_ON_NANS(X)                                                                         \
     X(JOBSPEC_ON_NAN_SKIP, "skip")                                                                 \
     X(JOBSPEC_ON_NAN_FAIL, "fail")
+
+/* `recovery.on_spike` */
+#define JOBSPEC_ON_SPIKES(X)                                                                       \
+    X(JOBSPEC_ON_SPIKE_SKIP, "skip")                                                               \
+    X(JOBSPEC_ON_SPIKE_FAIL, "fail")
 
 #define JOBSPEC_WORD_NAME(name, word) name,
 #define JOBSPEC_WORD_TEXT(name, word) word " "
@@ -134,6 +147,7 @@ enum jobspec_metric { JOBSPEC_METRIC_NONE, JOBSPEC_METRICS(JOBSPEC_WORD_NAME) };
 enum jobspec_level { JOBSPEC_LEVEL_NONE, JOBSPEC_LEVELS(JOBSPEC_WORD_NAME) };
 enum jobspec_exactness { JOBSPEC_EXACTNESS_NONE, JOBSPEC_EXACTNESSES(JOBSPEC_WORD_NAME) };
 enum jobspec_on_nan { JOBSPEC_ON_NAN_NONE, JOBSPEC_ON_NANS(JOBSPEC_WORD_NAME) };
+enum jobspec_on_spike { JOBSPEC_ON_SPIKE_NONE, JOBSPEC_ON_SPIKES(JOBSPEC_WORD_NAME) };
 
 /* The words of these values in a job file; "" for none. */
 const char *jobspec_arch_word(enum jobspec_arch arch);
@@ -144,3 +158,5 @@ const char *jobspec_amp_word(enum jobspec_amp amp);
 const char *jobspec_device_word(enum jobspec_device device);
 const char *jobspec_pipeline_word(enum jobspec_pipeline schedule);
 const char *jobspec_metric_word(enum jobspec_metric metric);
+const char *jobspec_optimizer_word(enum jobspec_optimizer name);
+const char *jobspec_schedule_word(enum jobspec_schedule name);

@@ -174,6 +174,13 @@ struct adamw_args {
     uint64_t t;                    /* 1 at the first update */
 };
 
+struct lion_args {
+    float lr, beta1, beta2, weight_decay;
+    float grad_scale;
+    const struct decay_map *decay; /* may be NULL; borders count from param[0] */
+    const struct copy_map *copies; /* may be NULL */
+};
+
 /* Loops over flat float32 buffers of n elements: each for itself, but for the sums. */
 struct vector_table {
     enum status (*add)(struct backend *b, float *out, const float *x, const float *y, size_t n,
@@ -195,6 +202,12 @@ struct vector_table {
                        size_t n, const struct sgd_args *args, struct stream *s);
     enum status (*adamw)(struct backend *b, float *param, float *m, float *v, const float *grad,
                          size_t n, const struct adamw_args *args, struct stream *s);
+    enum status (*lion)(struct backend *b, float *param, float *m, const float *grad, size_t n,
+                        const struct lion_args *args, struct stream *s);
+    /* The first half of LAMB's update: moments as adamw's, and grad[i] = m̂ / (√v̂ + eps) +
+     * weight_decay·param[i]. lr and copies are not used. */
+    enum status (*lamb)(struct backend *b, const float *param, float *m, float *v, float *grad,
+                        size_t n, const struct adamw_args *args, struct stream *s);
 };
 
 /* Bytes [first, first + bytes) of a region. */

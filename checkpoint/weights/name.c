@@ -51,7 +51,8 @@ const char *weights_token_table(const char *arch)
 
 bool weights_pass_over(const char *arch, const char *name)
 {
-    static const char *const moments[] = { "momentum/", "adam.m/", "adam.v/" };
+    static const char *const moments[] = { "momentum/", "adam.m/", "adam.v/", "lion.m/", "lamb.m/",
+                                           "lamb.v/",   "muon.m/", "muon.v/", "ema/" };
     for (size_t i = 0; i < sizeof(moments) / sizeof(moments[0]); i++) {
         if (strncmp(name, moments[i], strlen(moments[i])) == 0)
             return true;

@@ -394,6 +394,25 @@ static enum status cpu_adamw(struct backend *b, float *param, float *m, float *v
     return ST_OK;
 }
 
+static enum status cpu_lion(struct backend *b, float *param, float *m, const float *grad, size_t n,
+                            const struct lion_args *args, struct stream *s)
+{
+    (void)s;
+    cpu_enter(b);
+    CHECK(args->copies == NULL);
+    b->loops.flat->lion(param, m, grad, n, args);
+    return ST_OK;
+}
+
+static enum status cpu_lamb(struct backend *b, const float *param, float *m, float *v, float *grad,
+                            size_t n, const struct adamw_args *args, struct stream *s)
+{
+    (void)s;
+    cpu_enter(b);
+    b->loops.flat->lamb(param, m, v, grad, n, args);
+    return ST_OK;
+}
+
 #define CPU_OP(upper, lower, in, params, stats)                                                    \
     [OP_##upper] = { cpu_##lower##_prepare, cpu_##lower##_forward, cpu_##lower##_backward },
 
@@ -435,6 +454,8 @@ const struct backend_table *backend_cpu(void)
             .checksums = cpu_checksums,
             .sgd = cpu_sgd,
             .adamw = cpu_adamw,
+            .lion = cpu_lion,
+            .lamb = cpu_lamb,
         },
         .pins = cpu_pins,
     };

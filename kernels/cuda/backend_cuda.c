@@ -338,6 +338,8 @@ const struct backend_table *backend_cuda(void)
             .checksums = cuda_vector_checksums,
             .sgd = cuda_vector_sgd,
             .adamw = cuda_vector_adamw,
+            .lion = cuda_vector_lion,
+            .lamb = cuda_vector_lamb,
         },
         .pins = cuda_pins,
         .why = cuda_why,

@@ -162,6 +162,7 @@ struct vector_work {
     float value;
     struct sgd_args sgd;
     struct adamw_args adamw;
+    struct lion_args lion;
     struct decay_map decay;
     bool has_decay;
 };
@@ -174,7 +175,7 @@ static void translate(const struct stream *s, struct vector_work *w)
     w->x = async_memory_of(s->backend, w->x);
     w->y = async_memory_of(s->backend, w->y);
     w->decay.borders = async_memory_of(s->backend, w->decay.borders);
-    w->sgd.decay = w->adamw.decay = w->has_decay ? &w->decay : NULL;
+    w->sgd.decay = w->adamw.decay = w->lion.decay = w->has_decay ? &w->decay : NULL;
 }
 
 static enum status run_add(struct stream *s, void *arg)
@@ -301,6 +302,46 @@ static enum status async_adamw(struct backend *b, float *param, float *m, float 
     return ST_OK;
 }
 
+static enum status run_lion(struct stream *s, void *arg)
+{
+    struct vector_work *w = arg;
+    translate(s, w);
+    return backend_cpu()->vector.lion(s->backend->cpu, w->out, w->a, w->x, w->n, &w->lion, s->cpu);
+}
+
+static enum status async_lion(struct backend *b, float *param, float *m, const float *grad,
+                              size_t n, const struct lion_args *args, struct stream *s)
+{
+    CHECK(async_is_device(b, param));
+    struct vector_work w = { .out = param, .a = m, .x = grad, .n = n, .lion = *args };
+    w.has_decay = args->decay != NULL;
+    if (w.has_decay)
+        w.decay = *args->decay;
+    async_device_enqueue(s, run_lion, &w, sizeof(w));
+    return ST_OK;
+}
+
+static enum status run_lamb(struct stream *s, void *arg)
+{
+    struct vector_work *w = arg;
+    translate(s, w);
+    return backend_cpu()->vector.lamb(s->backend->cpu, w->x, w->a, w->b, w->out, w->n, &w->adamw,
+                                      s->cpu);
+}
+
+static enum status async_lamb(struct backend *b, const float *param, float *m, float *v,
+                              float *grad, size_t n, const struct adamw_args *args,
+                              struct stream *s)
+{
+    CHECK(async_is_device(b, param));
+    struct vector_work w = { .out = grad, .a = m, .b = v, .x = param, .n = n, .adamw = *args };
+    w.has_decay = args->decay != NULL;
+    if (w.has_decay)
+        w.decay = *args->decay;
+    async_device_enqueue(s, run_lamb, &w, sizeof(w));
+    return ST_OK;
+}
+
 const struct op_table async_ops = { async_prepare, async_forward, async_backward };
 
 const struct vector_table async_vector = { .add = async_add,
@@ -309,4 +350,6 @@ const struct vector_table async_vector = { .add = async_add,
                                            .square_sums = async_square_sums,
                                            .checksums = async_checksums,
                                            .sgd = async_sgd,
-                                           .adamw = async_adamw };
+                                           .adamw = async_adamw,
+                                           .lion = async_lion,
+                                           .lamb = async_lamb };

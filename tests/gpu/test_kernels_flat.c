@@ -247,6 +247,74 @@ static void adamw(struct run *run, const void *arg)
     expect_kept(run, &kept, b.param, c->n);
 }
 
+static void lion(struct run *run, const void *arg)
+{
+    const struct update_case *c = arg;
+    double *param = run_random(run, DTYPE_F32, c->n, -1.0, 1.0);
+    double *m = run_random(run, DTYPE_F32, c->n, -0.1, 0.1);
+    const double *grad = run_random(run, DTYPE_F32, c->n, -1.0, 1.0);
+    const struct decay_map map = map_of(run, c);
+    const struct kept none = { .map = { NULL, 0 } };
+    const struct kept kept = (c->variant & 2) != 0 ? none : keep(run, (uint64_t)c->n);
+    const struct lion_args args = { .lr = 0.01f,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.99f,
+                                    .weight_decay = 0.1f,
+                                    .grad_scale = 0.5f,
+                                    .decay = (c->variant & 8) != 0 ? NULL : &map,
+                                    .copies = kept.map.count == 0 ? NULL : &kept.map };
+    float *p = run_in_flat(run, param, c->n), *moment = run_in_flat(run, m, c->n);
+    for (int64_t i = 0; i < c->n; i++) {
+        const double g = grad[i] * 0.5, along = 0.9 * m[i] + 0.1 * g;
+        const bool decayed = args.decay == NULL || decays(c, i);
+        m[i] = 0.99 * m[i] + 0.01 * g;
+        param[i] *= decayed ? 1.0 - 0.01 * 0.1 : 1.0;
+        param[i] -= 0.01 * (double)((along > 0) - (along < 0));
+    }
+    run_changes(run, p);
+    run_changes(run, moment);
+    assert_int_equal(
+        k_vector_lion(p, moment, run_in_flat(run, grad, c->n), (size_t)c->n, &args, NULL), ST_OK);
+    run_expect(run, p, DTYPE_F32, param, c->n, NEAR);
+    run_expect(run, moment, DTYPE_F32, m, c->n, NEAR);
+    expect_kept(run, &kept, p, c->n);
+}
+
+static void lamb(struct run *run, const void *arg)
+{
+    const struct update_case *c = arg;
+    const double *param = run_random(run, DTYPE_F32, c->n, -1.0, 1.0);
+    double *m = run_random(run, DTYPE_F32, c->n, -0.1, 0.1);
+    double *v = run_random(run, DTYPE_F32, c->n, 0.0, 0.1);
+    double *grad = run_random(run, DTYPE_F32, c->n, -1.0, 1.0);
+    const struct decay_map map = map_of(run, c);
+    const double t = 1.0 + (double)c->variant;
+    const struct adamw_args args = { .beta1 = 0.9f,
+                                     .beta2 = 0.95f,
+                                     .eps = 1e-6f,
+                                     .weight_decay = 0.1f,
+                                     .grad_scale = 0.5f,
+                                     .decay = (c->variant & 8) != 0 ? NULL : &map,
+                                     .t = (uint64_t)c->variant + 1 };
+    const struct k_lamb_buffers b = { run_in_flat(run, param, c->n), run_in_flat(run, m, c->n),
+                                      run_in_flat(run, v, c->n), run_in_flat(run, grad, c->n) };
+    for (int64_t i = 0; i < c->n; i++) {
+        const double g = grad[i] * 0.5;
+        const bool decayed = args.decay == NULL || decays(c, i);
+        m[i] += 0.1 * (g - m[i]);
+        v[i] = 0.95 * v[i] + 0.05 * g * g;
+        const double first = m[i] / (1.0 - pow(0.9, t)), second = v[i] / (1.0 - pow(0.95, t));
+        grad[i] = first / (sqrt(second) + 1e-6) + (decayed ? 0.1 * param[i] : 0);
+    }
+    run_changes(run, b.m);
+    run_changes(run, b.v);
+    run_changes(run, b.grad);
+    assert_int_equal(k_vector_lamb(&b, (size_t)c->n, &args, NULL), ST_OK);
+    run_expect(run, b.m, DTYPE_F32, m, c->n, NEAR);
+    run_expect(run, b.v, DTYPE_F32, v, c->n, 2 * NEAR);
+    run_expect(run, b.grad, DTYPE_F32, grad, c->n, 4 * NEAR);
+}
+
 static void updates_are_those_of_the_definition_and_decay_where_the_map_says(void **state)
 {
     (void)state;
@@ -262,6 +330,8 @@ static void updates_are_those_of_the_definition_and_decay_where_the_map_says(voi
                 continue;
             run_seeds(sgd, &c);
             run_seeds(adamw, i % 2 == 0 ? &c : &ends);
+            run_seeds(lion, i % 2 == 0 ? &c : &ends);
+            run_seeds(lamb, i % 2 == 0 ? &c : &ends);
         }
     }
 }

@@ -35,7 +35,7 @@ static enum status evaluate_all(struct worker *w, struct own_results *own)
             return ST_STALE;
         struct evaluation_batch *batch = result_of(own, item);
         struct plan_call call = { .inputs = { item->inputs[0], item->inputs[1] },
-                                  .params = optimizer_params(w->optimizer),
+                                  .params = worker_evaluated(w),
                                   .stats = optimizer_stats(w->optimizer),
                                   .loss_sum = &batch->loss,
                                   .correct = &batch->correct,

@@ -89,9 +89,8 @@ static enum status upload_held(struct worker *w, uint32_t buffer, float *live, c
     return st;
 }
 
-enum status state_seed(struct worker *worker, struct reason *reason)
+static enum status fill_in(struct worker *w, struct reason *reason)
 {
-    struct worker *w = worker;
     struct initial_state_options initial = { .job = w->options.job,
                                              .io = w->options.io,
                                              .tape = w->tape };
@@ -119,6 +118,15 @@ enum status state_seed(struct worker *worker, struct reason *reason)
     if (st == ST_OK && layout->stat_count > 0)
         st = upload_held(w, 1, stats, host + layout->param_count, layout->stat_count);
     return st;
+}
+
+enum status state_seed(struct worker *worker, struct reason *reason)
+{
+    const struct device *d = &worker->device;
+    enum status st = fill_in(worker, reason);
+    if (st == ST_OK)
+        st = optimizer_begin(worker->optimizer, d->compute);
+    return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 
 /* ---- describe ---- */

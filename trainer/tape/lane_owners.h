@@ -39,7 +39,7 @@ struct lane_owned {
 /* Buckets of parameters that have owners, at most: a rank has an extent of each moment in each of
  * them, and a share of the state has room for CKPT_EXTENTS_MAX extents
  * (checkpoint/checkpoint.h). */
-#define LANE_OWNED_BUCKETS_MAX 480
+#define LANE_OWNED_BUCKETS_MAX 312
 
 /* Elements of a branch: CKPT_BRANCH_PIECES pieces. */
 #define LANE_OWNED_BRANCH ((size_t)256 * PIECE_ELEMENTS)

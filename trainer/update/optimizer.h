@@ -13,7 +13,17 @@
  * plan_refresh_rest where it wrote kernels' copies.
  *
  * Thread: one at a time.
+ * The moving average of the parameters (train.ema) is one more moment, behind the optimizer's: it
+ * begins as the initial parameters, and each update moves it by (1 - ema) of the way to the new
+ * ones.
+ *
  * Source: SGD and AdamW as torch.optim has them, but that the kinds in no_decay don't decay;
+ *         Lion: Chen et al., arXiv 2302.06675, algorithm 2;
+ *         LAMB: You et al., arXiv 1904.00962, algorithm 2, φ(x) = x: each tensor is a layer;
+ *         Muon: Jordan, "Muon: an optimizer for hidden layers in neural networks" (2024), with
+ *         Nesterov's momentum. Updates have the size that AdamW's have, so that both take one lr:
+ *         Liu et al., arXiv 2502.16982, equation 4. It is for weights of two dimensions but the
+ *         embeddings and the last layer's; all others go by AdamW;
  *         clipping as torch.nn.utils.clip_grad_norm_ (norm + 1e-6).
  */
 #pragma once
@@ -36,10 +46,11 @@
 
 struct optimizer_options {
     enum jobspec_optimizer kind;
-    float momentum; /* sgd; 0: no moment buffer */
-    bool nesterov;
-    float beta1, beta2, eps; /* adamw */
+    float momentum;          /* sgd, muon; sgd 0: no moment buffer */
+    bool nesterov;           /* sgd */
+    float beta1, beta2, eps; /* adamw, lamb, muon; lion without eps */
     float weight_decay;
+    double ema;        /* of the parameters; 0: none */
     float clip_norm;   /* 0: off */
     unsigned no_decay; /* bits of enum tape_kind: those don't decay; 0: all do */
 };
@@ -64,9 +75,10 @@ struct optimizer_holding {
 
 /* Returns the number of buffers of moments. */
 int optimizer_moments(const struct optimizer_options *options);
-/* Bytes that optimizer_new allocates for the state, all moments together. ST_NO_MEMORY */
+/* Bytes that optimizer_new allocates for the state, all moments together, and to work with.
+ * ST_NO_MEMORY */
 struct optimizer_bytes {
-    size_t params, moments, stats;
+    size_t params, moments, stats, work;
 };
 MUST_CHECK enum status optimizer_measure(const struct optimizer_options *options,
                                          const struct tape *tape,
@@ -95,6 +107,13 @@ MUST_CHECK enum status optimizer_own(struct optimizer *optimizer, const struct o
  * backend's, ST_NO_MEMORY */
 MUST_CHECK enum status optimizer_keep_copies(struct optimizer *optimizer, const struct plan *plan);
 void optimizer_free(struct optimizer *optimizer);
+
+/* Makes the initial parameters, once they are filled in, what the moving average begins with; call
+ * it in any case. On the stream when it returns. */
+MUST_CHECK enum status optimizer_begin(struct optimizer *optimizer, struct stream *stream);
+/* Returns the moving average of the parameters; NULL: none is kept. Of what this rank doesn't own
+ * there is no memory. */
+float *optimizer_ema(struct optimizer *optimizer);
 
 float *optimizer_params(struct optimizer *optimizer);
 float *optimizer_stats(struct optimizer *optimizer);

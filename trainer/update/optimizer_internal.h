@@ -1,9 +1,12 @@
 /*
  * Inside of the optimizer, shared by
  *
- *   optimizer_open.c    the state, what of it this rank owns, its description
- *   optimizer_memory.c  the memory that it takes
- *   optimizer_update.c  updates
+ *   optimizer_open.c      the state, what of it this rank owns
+ *   optimizer_describe.c  its description
+ *   optimizer_memory.c    the memory that it takes
+ *   optimizer_update.c    updates
+ *   optimizer_lamb.c      ... of LAMB
+ *   optimizer_muon.c      ... of Muon
  *
  * A *part* is an extent of elements of the parameters that this rank updates (owners.h); without
  * owners there is one, of all. Norm blocks never cross the border of a part.
@@ -22,10 +25,13 @@ _Static_assert(SUM_SCALARS == OPTIMIZER_SCALARS, "one order");
 #define OPTIMIZER_EXTENTS_MAX (OPTIMIZER_STRETCHES_MAX + TAPE_TIES_MAX)
 
 struct optimizer_part {
-    size_t first, count;           /* elements */
-    size_t block_begin, block_end; /* norm blocks */
-    struct decay_map decay;        /* its borders count from `first` */
+    size_t first, count;              /* elements */
+    size_t block_begin, block_end;    /* norm blocks */
+    struct decay_map decay;           /* its borders count from `first` */
+    const struct tape_tensor *matrix; /* muon: the part is this tensor; else NULL */
 };
+
+struct muon; /* optimizer_muon.c */
 
 struct optimizer {
     struct optimizer_options options;
@@ -52,6 +58,8 @@ struct optimizer {
     double *squares_read; /* [norm_count] packed; host memory */
     double *in_order;     /* [norm_count] by block */
     float *scalars;       /* [SUM_SCALARS] host memory */
+    double *tensor_norms; /* [2][param_count] lamb: of weights, of directions; muon: one */
+    struct muon *muon;    /* NULL: another kind */
 
     uint64_t *sums;          /* one per piece of a buffer; device memory */
     uint64_t *sums_read;     /* ... of all buffers; host memory */
@@ -67,6 +75,60 @@ static inline size_t optimizer_pieces(size_t count)
 {
     return (count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
 }
+
+/* What an update works on. */
+struct optimizer_call {
+    const struct optimizer_step *step;
+    float *sum;  /* of the whole step; may be overwritten where this rank owns it */
+    float scale; /* of the gradient */
+};
+
+/* Returns where the part's elements of a moment are; NULL: the optimizer has no such moment. */
+static inline float *optimizer_moment(const struct optimizer *optimizer, int moment,
+                                      const struct optimizer_part *part)
+{
+    return moment < optimizer->moment_count ? optimizer->moments[moment] + part->first : NULL;
+}
+
+/* Returns the part's decay map; NULL: all decay. */
+static inline const struct decay_map *optimizer_decay(const struct optimizer *optimizer,
+                                                      const struct optimizer_part *part)
+{
+    return optimizer->decay_borders != NULL ? &part->decay : NULL;
+}
+
+/* Returns the norm blocks of a parameter. */
+static inline size_t optimizer_blocks(const struct tape_tensor *param)
+{
+    const size_t last = param->offset + param->count - 1;
+    return param->count > 0 ? last / PIECE_ELEMENTS - param->offset / PIECE_ELEMENTS + 1 : 0;
+}
+
+/*
+ * Computes the norm of each parameter's elements of x, which is like the parameters: of its blocks'
+ * sums of squares by the tree, so that it doesn't depend on who owns them. Waits for the device and
+ * the peers, which all call it. out: [param_count] Errors: the backend's, the peers'
+ */
+MUST_CHECK enum status optimizer_tensor_norms(struct optimizer *optimizer, const float *x,
+                                              const struct optimizer_peers *peers,
+                                              struct stream *stream, double *out);
+/* Makes the description, but for its data. */
+MUST_CHECK enum status optimizer_describe_open(struct optimizer *optimizer);
+MUST_CHECK enum status optimizer_adamw(struct optimizer *optimizer,
+                                       const struct optimizer_part *part,
+                                       const struct optimizer_call *call, struct stream *stream);
+/* Update all parts by LAMB, by Muon. */
+MUST_CHECK enum status optimizer_lamb(struct optimizer *optimizer,
+                                      const struct optimizer_call *call, struct stream *stream);
+MUST_CHECK enum status optimizer_muon(struct optimizer *optimizer,
+                                      const struct optimizer_call *call, struct stream *stream);
+/* Prepares Muon for the tape's matrices; nothing for other kinds. Errors: the backend's */
+MUST_CHECK enum status optimizer_muon_open(struct optimizer *optimizer);
+void optimizer_muon_close(struct optimizer *optimizer);
+/* Cuts the parts so that each matrix is a part. ST_INVALID: a matrix isn't in one part */
+MUST_CHECK enum status optimizer_muon_cut(struct optimizer *optimizer);
+/* Returns the bytes that Muon works in, without what products need. */
+size_t optimizer_muon_bytes(const struct tape *tape);
 
 /* Lists the parts of a buffer of `count` elements, in bytes, that have memory where this rank has
  * only ascending extents of it. out: [extent_count] Returns their number. */

@@ -17,7 +17,7 @@ static struct memory_part part_of(struct lane_extent extent, size_t count)
 
 int optimizer_moments(const struct optimizer_options *options)
 {
-    return jobspec_moments(options->kind, (double)options->momentum);
+    return jobspec_moments(options->kind, (double)options->momentum) + (options->ema > 0);
 }
 
 size_t optimizer_parts(const struct lane_extent *extents, size_t extent_count, size_t count,
@@ -75,6 +75,8 @@ enum status optimizer_measure(const struct optimizer_options *options, const str
     const bool shares = owners != NULL && owners->size > 1;
     const size_t moments = (size_t)optimizer_moments(options);
     *out = (struct optimizer_bytes){ 0 };
+    if (options->kind == JOBSPEC_OPTIMIZER_MUON)
+        out->work = optimizer_muon_bytes(tape);
     enum status st =
         add_bytes(holding->params, holding->param_extents, layout.param_count, &out->params);
     if (st == ST_OK && shares) {

@@ -1,5 +1,4 @@
-/* The state's memory, what of it this rank owns, and its description for checkpoints. */
-#include <stdio.h>
+/* The state's memory, and what of it this rank owns. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,27 +6,15 @@
 #include "common/cleanup.h"
 #include "trainer/update/optimizer_internal.h"
 
-static const char *moment_name(const struct optimizer *optimizer, int moment)
-{
-    switch (optimizer->options.kind) {
-    case JOBSPEC_OPTIMIZER_SGD:
-        return "momentum";
-    case JOBSPEC_OPTIMIZER_ADAMW:
-        return moment == 0 ? "adam.m" : "adam.v";
-    case JOBSPEC_OPTIMIZER_NONE:
-        break;
-    }
-    CHECK("an optimizer" == NULL);
-    return "";
-}
-
 /* ---- memory ---- */
 
 /* Returns the most pieces: those of whole buffers, and one more for each further extent that begins
- * within a piece. */
+ * within a piece. Muon's parts are such extents. */
 static size_t pieces_max(const struct optimizer *optimizer)
 {
-    const size_t params = optimizer_pieces(optimizer->layout.param_count) + OPTIMIZER_EXTENTS_MAX;
+    const bool cut = optimizer->options.kind == JOBSPEC_OPTIMIZER_MUON;
+    const size_t params = optimizer_pieces(optimizer->layout.param_count) + OPTIMIZER_EXTENTS_MAX +
+                          (cut ? 2 * (size_t)optimizer->tape->param_count : 0);
     return params * (size_t)(1 + optimizer->moment_count) +
            optimizer_pieces(optimizer->layout.stat_count) + OPTIMIZER_STRETCHES_MAX;
 }
@@ -176,7 +163,10 @@ static enum status map_norm(struct optimizer *optimizer)
     auto_free uint64_t *begin = malloc(bytes);
     optimizer->norm_packed = calloc(count + 1, sizeof(*optimizer->norm_packed));
     optimizer->in_order = calloc(count + 1, sizeof(*optimizer->in_order));
-    if (begin == NULL || optimizer->norm_packed == NULL || optimizer->in_order == NULL)
+    optimizer->tensor_norms =
+        calloc(2 * (size_t)optimizer->tape->param_count + 1, sizeof(*optimizer->tensor_norms));
+    if (begin == NULL || optimizer->norm_packed == NULL || optimizer->in_order == NULL ||
+        optimizer->tensor_norms == NULL)
         return ST_NO_MEMORY;
     optimizer->norm_count = norm_blocks(optimizer->tape, begin);
     enum status st = table->alloc(backend, bytes, (void **)&optimizer->norm_begin);
@@ -294,54 +284,6 @@ static enum status map_decay(struct optimizer *optimizer)
     return st == ST_OK ? copy_to_device(optimizer, optimizer->decay_borders, borders, bytes) : st;
 }
 
-/* ---- description ---- */
-
-/* Describes one buffer and its tensors, each named PREFIX + the tape's name. */
-static enum status describe_buffer(struct optimizer *optimizer, const char *name,
-                                   const char *prefix, bool statistics)
-{
-    const struct tape *tape = optimizer->tape;
-    const struct tape_tensor *from = statistics ? tape->stats : tape->params;
-    int count = statistics ? tape->stat_count : tape->param_count;
-    if (count == 0)
-        return ST_OK;
-    struct ckpt_buffer *buffer = &optimizer->buffers[optimizer->buffer_count];
-    (void)snprintf(buffer->name, sizeof(buffer->name), "%s", name);
-    buffer->dtype = CKPT_F32;
-    buffer->count = statistics ? tape->stat_elements : tape->param_elements;
-    for (int i = 0; i < count; i++) {
-        struct ckpt_tensor *tensor = &optimizer->tensors[optimizer->tensor_count++];
-        int length = snprintf(tensor->name, sizeof(tensor->name), "%s%s", prefix, from[i].name);
-        if (length < 0 || (size_t)length >= sizeof(tensor->name))
-            return ST_INVALID;
-        tensor->buffer = optimizer->buffer_count;
-        tensor->offset = from[i].offset;
-        tensor->ndim = from[i].ndim;
-        for (int d = 0; d < from[i].ndim; d++)
-            tensor->dims[d] = (uint64_t)from[i].dims[d];
-    }
-    optimizer->buffer_count++;
-    return ST_OK;
-}
-
-static enum status describe_buffers(struct optimizer *optimizer)
-{
-    size_t count = (size_t)optimizer->tape->param_count * (size_t)(1 + optimizer->moment_count) +
-                   (size_t)optimizer->tape->stat_count;
-    optimizer->tensors = calloc(count + 1, sizeof(*optimizer->tensors));
-    if (optimizer->tensors == NULL)
-        return ST_NO_MEMORY;
-    enum status st = describe_buffer(optimizer, "parameters", "", false);
-    for (int i = 0; st == ST_OK && i < optimizer->moment_count; i++) {
-        char prefix[32];
-        (void)snprintf(prefix, sizeof(prefix), "%s/", moment_name(optimizer, i));
-        st = describe_buffer(optimizer, moment_name(optimizer, i), prefix, false);
-    }
-    if (st != ST_OK)
-        return st;
-    return describe_buffer(optimizer, "statistics", "", true);
-}
-
 /* ---- what this rank owns ---- */
 
 static enum status take_parts(struct optimizer *optimizer, const struct owners *owners)
@@ -362,7 +304,8 @@ static enum status take_parts(struct optimizer *optimizer, const struct owners *
     optimizer->has_peers = owners->size > 1;
     CHECK(norm_blocks(optimizer->tape, begin) == optimizer->norm_count);
     pack_blocks(optimizer, owners, begin);
-    return ST_OK;
+    return optimizer->options.kind == JOBSPEC_OPTIMIZER_MUON ? optimizer_muon_cut(optimizer)
+                                                             : ST_OK;
 }
 
 /* Frees what depends on the owners, except the moments. */
@@ -479,7 +422,9 @@ enum status optimizer_new(const struct optimizer_options *options, const struct 
     if (st == ST_OK)
         st = map_norm(optimizer);
     if (st == ST_OK)
-        st = describe_buffers(optimizer);
+        st = optimizer_describe_open(optimizer);
+    if (st == ST_OK)
+        st = optimizer_muon_open(optimizer);
     if (st == ST_OK)
         st = own(optimizer, holding != NULL ? holding->owners : NULL);
     if (st != ST_OK) {
@@ -515,8 +460,28 @@ void optimizer_free(struct optimizer *optimizer)
     }
     free(optimizer->norm_packed);
     free(optimizer->in_order);
+    free(optimizer->tensor_norms);
+    optimizer_muon_close(optimizer);
     free(optimizer->tensors);
     free(optimizer);
+}
+
+float *optimizer_ema(struct optimizer *optimizer)
+{
+    return optimizer->options.ema > 0 ? optimizer->moments[optimizer->moment_count - 1] : NULL;
+}
+
+enum status optimizer_begin(struct optimizer *optimizer, struct stream *stream)
+{
+    float *ema = optimizer_ema(optimizer);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; ema != NULL && st == ST_OK && i < optimizer->part_count; i++) {
+        const struct optimizer_part *part = &optimizer->parts[i];
+        st = optimizer->table->vector.copy(optimizer->backend, ema + part->first,
+                                           optimizer->params + part->first,
+                                           part->count * sizeof(*ema), stream);
+    }
+    return st;
 }
 
 float *optimizer_params(struct optimizer *optimizer)
@@ -529,43 +494,7 @@ float *optimizer_stats(struct optimizer *optimizer)
     return optimizer->stats;
 }
 
-void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
-                        uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
-                        uint32_t *out_tensor_count)
-{
-    *out_buffers = optimizer->buffers;
-    *out_buffer_count = optimizer->buffer_count;
-    *out_tensors = optimizer->tensors;
-    *out_tensor_count = optimizer->tensor_count;
-}
-
-enum optimizer_buffer_kind optimizer_buffer_kind(const struct optimizer *optimizer, uint32_t i)
-{
-    CHECK(i < optimizer->buffer_count);
-    if (i == 0)
-        return OPTIMIZER_PARAMETERS;
-    return i <= (uint32_t)optimizer->moment_count ? OPTIMIZER_MOMENT : OPTIMIZER_STATISTICS;
-}
-
 size_t optimizer_squares(const struct optimizer *optimizer, uint32_t rank)
 {
     return optimizer->norm_of[rank + 1] - optimizer->norm_of[rank];
-}
-
-void *optimizer_buffer(struct optimizer *optimizer, const char *name)
-{
-    struct {
-        const char *name;
-        float *data;
-    } rows[OPTIMIZER_BUFFERS_MAX] = { { "parameters", optimizer->params },
-                                      { "statistics", optimizer->stats } };
-    for (int i = 0; i < optimizer->moment_count; i++) {
-        rows[2 + i].name = moment_name(optimizer, i);
-        rows[2 + i].data = optimizer->moments[i];
-    }
-    for (int i = 0; i < 2 + optimizer->moment_count; i++) {
-        if (strcmp(rows[i].name, name) == 0)
-            return rows[i].data;
-    }
-    return NULL;
 }

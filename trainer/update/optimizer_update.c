@@ -99,16 +99,13 @@ static enum status square_parts(struct optimizer *optimizer, const float *sum,
     return st;
 }
 
-/* Waits for the device. */
-static enum status fetch_facts(struct optimizer *optimizer, const float *sum, struct stream *stream)
+/* Fetches the sums of squares of this rank's blocks of x. Waits for the device. */
+static enum status fetch_squares(struct optimizer *optimizer, const float *x, struct stream *stream)
 {
     const struct vector_table *vector = &optimizer->table->vector;
     struct backend *backend = optimizer->backend;
     size_t count = 0;
-    enum status st = vector->copy(backend, optimizer->scalars, sum + optimizer->layout.loss_at,
-                                  SUM_SCALARS * sizeof(float), stream);
-    if (st == ST_OK)
-        st = square_parts(optimizer, sum, stream, &count);
+    enum status st = square_parts(optimizer, x, stream, &count);
     if (st == ST_OK && count > 0) {
         st = vector->copy(backend, optimizer->squares_read + optimizer->own_packed,
                           optimizer->squares, count * sizeof(double), stream);
@@ -116,12 +113,41 @@ static enum status fetch_facts(struct optimizer *optimizer, const float *sum, st
     return st == ST_OK ? optimizer->table->stream_sync(backend, stream) : st;
 }
 
-/* The squared norm: all ranks' sums in the order of the blocks, by the tree. */
-static double norm_squared(const struct optimizer *optimizer)
+/* Waits for the device. */
+static enum status fetch_facts(struct optimizer *optimizer, const float *sum, struct stream *stream)
+{
+    const struct vector_table *vector = &optimizer->table->vector;
+    enum status st =
+        vector->copy(optimizer->backend, optimizer->scalars, sum + optimizer->layout.loss_at,
+                     SUM_SCALARS * sizeof(float), stream);
+    return st == ST_OK ? fetch_squares(optimizer, sum, stream) : st;
+}
+
+/* Puts all ranks' sums in the order of the blocks. */
+static void order_squares(const struct optimizer *optimizer)
 {
     for (size_t i = 0; i < optimizer->norm_count; i++)
         optimizer->in_order[optimizer->norm_packed[i]] = optimizer->squares_read[i];
-    return tree_sum(optimizer->in_order, optimizer->norm_count);
+}
+
+enum status optimizer_tensor_norms(struct optimizer *optimizer, const float *x,
+                                   const struct optimizer_peers *peers, struct stream *stream,
+                                   double *out)
+{
+    const struct tape *tape = optimizer->tape;
+    enum status st = fetch_squares(optimizer, x, stream);
+    if (st == ST_OK && peers != NULL)
+        st = peers->exchange_squares(peers->arg, optimizer->squares_read, optimizer->scalars);
+    if (st != ST_OK)
+        return st;
+    order_squares(optimizer);
+    double *block = optimizer->in_order;
+    for (int i = 0; i < tape->param_count; i++) {
+        const size_t blocks = optimizer_blocks(&tape->params[i]);
+        out[i] = sqrt(tree_sum(block, blocks));
+        block += blocks;
+    }
+    return ST_OK;
 }
 
 /* Reads everything that decides about the update; writes no state. */
@@ -142,7 +168,8 @@ static enum status examine_sum(struct optimizer *optimizer, const float *sum,
         targets = (double)step->targets;
     if (!(targets >= 1) || !(scalars[SUM_MICRO] >= 1))
         return ST_INVALID;
-    double square = norm_squared(optimizer);
+    order_squares(optimizer);
+    double square = tree_sum(optimizer->in_order, optimizer->norm_count);
     struct optimizer_report report = { .loss = (double)scalars[SUM_LOSS] / targets,
                                        .grad_norm = sqrt(square) / targets / step->loss_scale,
                                        .targets = targets };
@@ -167,25 +194,19 @@ static float grad_scale(const struct optimizer *optimizer, const struct optimize
 /* ---- the update ---- */
 
 /* Returns the kernels' copies that an update writes. With shared moments it writes none, as it has
- * only some of the elements. */
+ * only some of the elements; LAMB and Muon update tensor by tensor. */
 static const struct copy_map *copies_of(const struct optimizer *optimizer)
 {
-    if (optimizer->has_peers || optimizer->copies.count == 0)
+    const enum jobspec_optimizer kind = optimizer->options.kind;
+    if (optimizer->has_peers || optimizer->copies.count == 0 || kind == JOBSPEC_OPTIMIZER_LAMB ||
+        kind == JOBSPEC_OPTIMIZER_MUON)
         return NULL;
     CHECK(optimizer->part_count == 1 && optimizer->parts[0].first == 0); /* as copies count */
     return &optimizer->copies;
 }
 
-struct update_call {
-    const struct optimizer_step *step;
-    const struct decay_map *decay; /* NULL: all decay */
-    const float *sum;              /* of the whole step */
-    float scale;                   /* of the gradient */
-};
-
 static enum status update_by_sgd(struct optimizer *optimizer, const struct optimizer_part *part,
-                                 const struct update_call *call, float *const *moments,
-                                 struct stream *stream)
+                                 const struct optimizer_call *call, struct stream *stream)
 {
     const struct optimizer_options *options = &optimizer->options;
     struct sgd_args args = { .lr = (float)call->step->lr,
@@ -193,17 +214,17 @@ static enum status update_by_sgd(struct optimizer *optimizer, const struct optim
                              .weight_decay = options->weight_decay,
                              .grad_scale = call->scale,
                              .nesterov = options->nesterov,
-                             .decay = call->decay,
+                             .decay = optimizer_decay(optimizer, part),
                              .copies = copies_of(optimizer),
                              .first = call->step->update == 1 };
+    float *momentum = options->momentum != 0 ? optimizer_moment(optimizer, 0, part) : NULL;
     return optimizer->table->vector.sgd(optimizer->backend, optimizer->params + part->first,
-                                        moments[0], call->sum + part->first, part->count, &args,
+                                        momentum, call->sum + part->first, part->count, &args,
                                         stream);
 }
 
-static enum status update_by_adamw(struct optimizer *optimizer, const struct optimizer_part *part,
-                                   const struct update_call *call, float *const *moments,
-                                   struct stream *stream)
+enum status optimizer_adamw(struct optimizer *optimizer, const struct optimizer_part *part,
+                            const struct optimizer_call *call, struct stream *stream)
 {
     const struct optimizer_options *options = &optimizer->options;
     struct adamw_args args = { .lr = (float)call->step->lr,
@@ -212,32 +233,55 @@ static enum status update_by_adamw(struct optimizer *optimizer, const struct opt
                                .eps = options->eps,
                                .weight_decay = options->weight_decay,
                                .grad_scale = call->scale,
-                               .decay = call->decay,
+                               .decay = optimizer_decay(optimizer, part),
                                .copies = copies_of(optimizer),
                                .t = call->step->update };
-    return optimizer->table->vector.adamw(optimizer->backend, optimizer->params + part->first,
-                                          moments[0], moments[1], call->sum + part->first,
-                                          part->count, &args, stream);
+    return optimizer->table->vector.adamw(
+        optimizer->backend, optimizer->params + part->first, optimizer_moment(optimizer, 0, part),
+        optimizer_moment(optimizer, 1, part), call->sum + part->first, part->count, &args, stream);
 }
 
-static enum status update_part(struct optimizer *optimizer, const struct optimizer_part *part,
-                               const float *sum, const struct optimizer_step *step, float scale,
-                               struct stream *stream)
+static enum status update_by_lion(struct optimizer *optimizer, const struct optimizer_part *part,
+                                  const struct optimizer_call *call, struct stream *stream)
 {
-    const struct update_call call = {
-        .step = step,
-        .decay = optimizer->decay_borders != NULL ? &part->decay : NULL,
-        .sum = sum,
-        .scale = scale,
-    };
-    float *moments[OPTIMIZER_MOMENTS_MAX] = { NULL };
-    for (int i = 0; i < optimizer->moment_count; i++)
-        moments[i] = optimizer->moments[i] + part->first;
+    const struct optimizer_options *options = &optimizer->options;
+    struct lion_args args = { .lr = (float)call->step->lr,
+                              .beta1 = options->beta1,
+                              .beta2 = options->beta2,
+                              .weight_decay = options->weight_decay,
+                              .grad_scale = call->scale,
+                              .decay = optimizer_decay(optimizer, part),
+                              .copies = copies_of(optimizer) };
+    return optimizer->table->vector.lion(optimizer->backend, optimizer->params + part->first,
+                                         optimizer_moment(optimizer, 0, part),
+                                         call->sum + part->first, part->count, &args, stream);
+}
+
+static enum status
+update_each(struct optimizer *optimizer, const struct optimizer_call *call, struct stream *stream,
+            enum status (*update)(struct optimizer *optimizer, const struct optimizer_part *part,
+                                  const struct optimizer_call *call, struct stream *stream))
+{
+    enum status st = ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++)
+        st = update(optimizer, &optimizer->parts[i], call, stream);
+    return st;
+}
+
+static enum status update_by_kind(struct optimizer *optimizer, const struct optimizer_call *call,
+                                  struct stream *stream)
+{
     switch (optimizer->options.kind) {
     case JOBSPEC_OPTIMIZER_SGD:
-        return update_by_sgd(optimizer, part, &call, moments, stream);
+        return update_each(optimizer, call, stream, update_by_sgd);
     case JOBSPEC_OPTIMIZER_ADAMW:
-        return update_by_adamw(optimizer, part, &call, moments, stream);
+        return update_each(optimizer, call, stream, optimizer_adamw);
+    case JOBSPEC_OPTIMIZER_LION:
+        return update_each(optimizer, call, stream, update_by_lion);
+    case JOBSPEC_OPTIMIZER_LAMB:
+        return optimizer_lamb(optimizer, call, stream);
+    case JOBSPEC_OPTIMIZER_MUON:
+        return optimizer_muon(optimizer, call, stream);
     case JOBSPEC_OPTIMIZER_NONE:
         break;
     }
@@ -245,13 +289,29 @@ static enum status update_part(struct optimizer *optimizer, const struct optimiz
     return ST_INVALID;
 }
 
-static enum status update_params(struct optimizer *optimizer, const float *sum,
-                                 const struct optimizer_step *step, float scale,
+/* ema += (1 - decay)·(param - ema), as plain gradient descent with decay 1: see update_stats. */
+static enum status update_ema(struct optimizer *optimizer, struct stream *stream)
+{
+    const struct sgd_args args = { .lr = (float)(1.0 - optimizer->options.ema),
+                                   .weight_decay = 1,
+                                   .grad_scale = -1 };
+    float *ema = optimizer_ema(optimizer);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; ema != NULL && st == ST_OK && i < optimizer->part_count; i++) {
+        const struct optimizer_part *part = &optimizer->parts[i];
+        st = optimizer->table->vector.sgd(optimizer->backend, ema + part->first, NULL,
+                                          optimizer->params + part->first, part->count, &args,
+                                          stream);
+    }
+    return st;
+}
+
+static enum status update_params(struct optimizer *optimizer, const struct optimizer_call *call,
                                  struct stream *stream)
 {
-    enum status st = ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++)
-        st = update_part(optimizer, &optimizer->parts[i], sum, step, scale, stream);
+    enum status st = update_by_kind(optimizer, call, stream);
+    if (st == ST_OK)
+        st = update_ema(optimizer, stream);
     fault_point("trainer.update"); /* parameters are new, statistics old */
     return st;
 }
@@ -294,7 +354,8 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
         return st;
     out_report->began = true;
     out_report->copied = copies_of(optimizer) != NULL;
-    st = update_params(optimizer, sum, step, grad_scale(optimizer, step, &report), stream);
+    const struct optimizer_call call = { step, sum, grad_scale(optimizer, step, &report) };
+    st = update_params(optimizer, &call, stream);
     if (st == ST_OK)
         st = update_stats(optimizer, sum, (double)optimizer->scalars[SUM_MICRO], stream);
     if (st != ST_OK || step->peers == NULL)

@@ -162,7 +162,7 @@ enum status memory_need_measure(const struct memory_need_options *options, uint3
         .activations = stashes * (training + (evaluation > training ? evaluation : 0)),
         .caches = plans.caches,
         .parameters = state.params + state.stats,
-        .moments = state.moments,
+        .moments = state.moments + state.work,
         .gradients = gradient_bytes(o),
         .inputs = input_bytes(o->tape, micro_batch),
         .under_way = under_way(o, micro_batch, plans.leaving),

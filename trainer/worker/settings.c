@@ -18,6 +18,7 @@ static enum status derive_durations(const struct jobspec *job, struct settings *
         { "train.duration", &job->train.duration, &s->total_steps },
         { "train.schedule.warmup", &job->train.schedule.warmup, &s->schedule.warmup },
         { "train.schedule.every", &job->train.schedule.every, &s->schedule.every },
+        { "train.schedule.decay", &job->train.schedule.decay, &s->schedule.decay },
         { "eval.every", &job->eval_every, &s->eval_every },
         { "checkpoint.every", &job->checkpoint.every, &s->save_every },
     };
@@ -47,6 +48,16 @@ static enum schedule_kind schedule_of(enum jobspec_schedule name)
         return SCHEDULE_COSINE;
     case JOBSPEC_SCHEDULE_STEP:
         return SCHEDULE_STEP;
+    case JOBSPEC_SCHEDULE_LINEAR:
+        return SCHEDULE_LINEAR;
+    case JOBSPEC_SCHEDULE_POLYNOMIAL:
+        return SCHEDULE_POLYNOMIAL;
+    case JOBSPEC_SCHEDULE_INVERSE_SQRT:
+        return SCHEDULE_INVERSE_SQRT;
+    case JOBSPEC_SCHEDULE_ONE_CYCLE:
+        return SCHEDULE_ONE_CYCLE;
+    case JOBSPEC_SCHEDULE_WSD:
+        return SCHEDULE_WSD;
     case JOBSPEC_SCHEDULE_NONE:
         break;
     }
@@ -60,6 +71,8 @@ static void derive_schedule(const struct jobspec *job, struct settings *s)
     s->schedule.total = s->total_steps;
     s->schedule.min = job->train.schedule.min_lr;
     s->schedule.gamma = job->train.schedule.gamma;
+    s->schedule.power = job->train.schedule.power;
+    s->schedule.start = job->train.schedule.start_lr;
     if (s->schedule.every == 0)
         s->schedule.every = 1;
     s->schedule.kind = schedule_of(job->train.schedule.name);
@@ -133,6 +146,7 @@ static void derive_optimizer(const struct jobspec *job, struct settings *s)
         .weight_decay = (float)job->train.optimizer.weight_decay,
         .clip_norm = (float)job->train.clip_norm,
         .no_decay = no_decay(job),
+        .ema = job->train.ema,
     };
 }
 

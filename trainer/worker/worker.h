@@ -219,6 +219,9 @@ uint64_t worker_skip_before(const struct worker *worker, uint64_t step);
 /* Returns the skip list as a checkpoint has it: borrowed until the next change. */
 const uint64_t *worker_skip_list(const struct worker *worker, uint64_t step, size_t *out_count);
 
+/* Returns the parameters that evaluations take: those of the state, or their moving average
+ * (train.eval_ema). */
+float *worker_evaluated(const struct worker *worker);
 /* Refreshes the plans, or those of evaluations, or only what an update didn't write
  * (plan_refresh). */
 enum worker_refreshed { REFRESH_TRAINING, REFRESH_EVALUATION, REFRESH_REST };

@@ -363,10 +363,18 @@ void worker_close_plans(struct worker *w)
     }
 }
 
+float *worker_evaluated(const struct worker *worker)
+{
+    return worker->options.job->eval_ema ? optimizer_ema(worker->optimizer)
+                                         : optimizer_params(worker->optimizer);
+}
+
 enum status worker_refresh(struct worker *worker, enum worker_refreshed what)
 {
-    const float *params = optimizer_params(worker->optimizer);
-    struct plan *const *plans = what == REFRESH_EVALUATION ? worker->eval_plans : worker->plans;
+    const bool evaluates = what == REFRESH_EVALUATION;
+    const float *params =
+        evaluates ? worker_evaluated(worker) : optimizer_params(worker->optimizer);
+    struct plan *const *plans = evaluates ? worker->eval_plans : worker->plans;
     enum status st = ST_OK;
     for (uint32_t c = 0; st == ST_OK && c < worker->plan_count; c++) {
         st = what == REFRESH_REST ? plan_refresh_rest(plans[c], params)

@@ -221,26 +221,93 @@ static void adamw_run(float *restrict param, float *restrict m, float *restrict 
     }
 }
 
+/* All but .decay. rate_of: what the corrected first moment is multiplied by. */
+static struct adamw_factors adamw_factors_of(const struct adamw_args *args, double rate_of)
+{
+    const double t = (double)args->t;
+    return (struct adamw_factors){
+        .rate = (float)(rate_of / (1.0 - pow((double)args->beta1, t))),
+        .root = (float)sqrt(1.0 - pow((double)args->beta2, t)),
+        .rest1 = (float)(1.0 - (double)args->beta1),
+        .rest2 = (float)(1.0 - (double)args->beta2),
+        .beta2 = args->beta2,
+        .eps = args->eps,
+        .grad_scale = args->grad_scale,
+    };
+}
+
 static void flat_adamw(float *restrict param, float *restrict m, float *restrict v,
                        const float *restrict grad, size_t n, const struct adamw_args *args)
 {
     const struct adamw_args a = *args;
-    const double t = (double)a.t;
-    struct adamw_factors f = {
-        .rate = (float)((double)a.lr / (1.0 - pow((double)a.beta1, t))),
-        .root = (float)sqrt(1.0 - pow((double)a.beta2, t)),
-        .rest1 = (float)(1.0 - (double)a.beta1),
-        .rest2 = (float)(1.0 - (double)a.beta2),
-        .beta2 = a.beta2,
-        .eps = a.eps,
-        .grad_scale = a.grad_scale,
-    };
+    struct adamw_factors f = adamw_factors_of(&a, (double)a.lr);
     struct decay_run run;
     size_t border = 0;
     for (size_t i = 0; i < n; i = run.end) {
         run = next_decay_run(a.decay, i, n, &border);
         f.decay = run.decays ? (float)(1.0 - (double)a.lr * (double)a.weight_decay) : 1.0f;
         adamw_run(param + i, m + i, v + i, grad + i, run.end - i, &f);
+    }
+}
+
+/* As adamw_run, but with f.rate for m alone, and f.decay·param added, into grad. */
+static void lamb_run(const float *restrict param, float *restrict m, float *restrict v,
+                     float *restrict grad, size_t n, const struct adamw_factors *factors)
+{
+    const struct adamw_factors f = *factors;
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * f.grad_scale;
+        float first = m[i] + f.rest1 * (g - m[i]);
+        float second = v[i] * f.beta2 + f.rest2 * g * g;
+        m[i] = first;
+        v[i] = second;
+        grad[i] =
+            f.rate * (first / (__builtin_sqrtf(second) / f.root + f.eps)) + f.decay * param[i];
+    }
+}
+
+static void flat_lamb(const float *restrict param, float *restrict m, float *restrict v,
+                      float *restrict grad, size_t n, const struct adamw_args *args)
+{
+    struct adamw_factors f = adamw_factors_of(args, 1.0);
+    struct decay_run run;
+    size_t border = 0;
+    for (size_t i = 0; i < n; i = run.end) {
+        run = next_decay_run(args->decay, i, n, &border);
+        f.decay = run.decays ? args->weight_decay : 0.0f;
+        lamb_run(param + i, m + i, v + i, grad + i, run.end - i, &f);
+    }
+}
+
+/*
+ *   c = m + rest1·(g - m)            rest1 = 1 - β1    decay = 1 - lr·weight_decay
+ *   θ = decay·θ - lr·sign(c)
+ *   m = m + rest2·(g - m)            rest2 = 1 - β2
+ */
+static void lion_run(float *restrict param, float *restrict m, const float *restrict grad, size_t n,
+                     const struct lion_args *args, float decay)
+{
+    const float scale = args->grad_scale, lr = args->lr;
+    const float rest1 = (float)(1.0 - (double)args->beta1);
+    const float rest2 = (float)(1.0 - (double)args->beta2);
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * scale;
+        float c = m[i] + rest1 * (g - m[i]);
+        float sign = (float)(c > 0.0f) - (float)(c < 0.0f);
+        m[i] += rest2 * (g - m[i]);
+        param[i] = param[i] * decay - lr * sign;
+    }
+}
+
+static void flat_lion(float *restrict param, float *restrict m, const float *restrict grad,
+                      size_t n, const struct lion_args *args)
+{
+    const float decay = (float)(1.0 - (double)args->lr * (double)args->weight_decay);
+    struct decay_run run;
+    size_t border = 0;
+    for (size_t i = 0; i < n; i = run.end) {
+        run = next_decay_run(args->decay, i, n, &border);
+        lion_run(param + i, m + i, grad + i, run.end - i, args, run.decays ? decay : 1.0f);
     }
 }
 
@@ -255,4 +322,6 @@ const struct flat_loops LOOPS_TABLE(flat_loops) = {
     .column_sums = flat_column_sums,
     .sgd = flat_sgd,
     .adamw = flat_adamw,
+    .lion = flat_lion,
+    .lamb = flat_lamb,
 };

@@ -101,11 +101,14 @@ struct flat_loops {
     void (*bias_relu)(float *out, const float *bias, size_t rows, size_t columns, bool relu);
     /* out[c] (+)= Σ over rows in order, in double. */
     void (*column_sums)(float *out, const float *x, size_t rows, size_t columns, bool accumulate);
-    /* Update as torch.optim.SGD and torch.optim.AdamW do; the arrays do not overlap. */
+    /* Updates (struct vector_table); the arrays do not overlap. */
     void (*sgd)(float *param, float *momentum, const float *grad, size_t n,
                 const struct sgd_args *args);
     void (*adamw)(float *param, float *m, float *v, const float *grad, size_t n,
                   const struct adamw_args *args);
+    void (*lion)(float *param, float *m, const float *grad, size_t n, const struct lion_args *args);
+    void (*lamb)(const float *param, float *m, float *v, float *grad, size_t n,
+                 const struct adamw_args *args);
 };
 
 struct half_norm_loops; /* half.h */

@@ -211,6 +211,10 @@ enum status cuda_vector_sgd(struct backend *b, float *param, float *momentum, co
 enum status cuda_vector_adamw(struct backend *b, float *param, float *m, float *v,
                               const float *grad, size_t n, const struct adamw_args *args,
                               struct stream *s);
+enum status cuda_vector_lion(struct backend *b, float *param, float *m, const float *grad, size_t n,
+                             const struct lion_args *args, struct stream *s);
+enum status cuda_vector_lamb(struct backend *b, const float *param, float *m, float *v, float *grad,
+                             size_t n, const struct adamw_args *args, struct stream *s);
 void cuda_range_push(const char *name);
 void cuda_range_pop(void);
 

@@ -66,6 +66,27 @@ enum status cuda_vector_adamw(struct backend *b, float *param, float *m, float *
     return CUDA_LAUNCHED(b, k_vector_adamw(&buffers, n, args, cuda_stream(s)), "adamw");
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the table's signature */
+enum status cuda_vector_lion(struct backend *b, float *param, float *m, const float *grad, size_t n,
+                             const struct lion_args *args, struct stream *s)
+{
+    enum status st = cuda_enter(b);
+    if (st != ST_OK)
+        return st;
+    return CUDA_LAUNCHED(b, k_vector_lion(param, m, grad, n, args, cuda_stream(s)), "lion");
+}
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): the table's signature */
+enum status cuda_vector_lamb(struct backend *b, const float *param, float *m, float *v, float *grad,
+                             size_t n, const struct adamw_args *args, struct stream *s)
+{
+    const struct k_lamb_buffers buffers = { .param = param, .m = m, .v = v, .grad = grad };
+    enum status st = cuda_enter(b);
+    if (st != ST_OK)
+        return st;
+    return CUDA_LAUNCHED(b, k_vector_lamb(&buffers, n, args, cuda_stream(s)), "lamb");
+}
+
 /* Whether this backend has tensors of that format and dtype. */
 static bool is_known(const struct tensor *t)
 {

@@ -320,6 +320,7 @@ MUST_CHECK enum status k_rotary_backward(const struct k_rotary *args, void *stre
 /* Flat float32 buffers: struct vector_table says what these do. */
 struct sgd_args;
 struct adamw_args;
+struct lion_args;
 MUST_CHECK enum status k_vector_add(float *out, const float *x, const float *y, size_t n,
                                     void *stream);
 MUST_CHECK enum status k_vector_fill(float *out, float value, size_t n, void *stream);
@@ -336,6 +337,14 @@ struct k_adamw_buffers {
 };
 MUST_CHECK enum status k_vector_adamw(const struct k_adamw_buffers *buffers, size_t n,
                                       const struct adamw_args *args, void *stream);
+MUST_CHECK enum status k_vector_lion(float *param, float *m, const float *grad, size_t n,
+                                     const struct lion_args *args, void *stream);
+struct k_lamb_buffers {
+    const float *param;
+    float *m, *v, *grad;
+};
+MUST_CHECK enum status k_vector_lamb(const struct k_lamb_buffers *buffers, size_t n,
+                                     const struct adamw_args *args, void *stream);
 
 #ifdef __cplusplus
 }

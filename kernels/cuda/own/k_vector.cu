@@ -3,7 +3,9 @@
  * (kernels/cpu/loops/flat.c), element by element, compiled without contraction: which elements a
  * thread takes together depends on where a part of the state begins, and their bits must not.
  *
- * Source: AdamW: Loshchilov, Hutter, arXiv 1711.05101, algorithm 2; SGD as PyTorch has it.
+ * Source: AdamW: Loshchilov, Hutter, arXiv 1711.05101, algorithm 2; SGD as PyTorch has it;
+ *         Lion: Chen et al., arXiv 2302.06675, algorithm 2; LAMB: You et al., arXiv 1904.00962,
+ *         algorithm 2.
  */
 #include "common/limits.h"
 #include "kernels/backend.h"
@@ -417,4 +419,106 @@ enum status k_vector_adamw(const struct k_adamw_buffers *buffers, size_t n,
         (float)(1.0 - (double)args->lr * (double)args->weight_decay), 1.0f
     };
     return launch_update(n, f, args->decay, values, args->copies, aligned, stream);
+}
+
+struct lion_each {
+    float *param, *m;
+    const float *grad;
+    float scale, rest1, rest2, lr;
+
+    template <int N> struct state {
+        float p[N], m[N], g[N];
+    };
+    template <int N> __device__ __forceinline__ void read(int64_t i, state<N> &s) const
+    {
+        load_streamed<N>(s.p, param + i);
+        load_streamed<N>(s.m, m + i);
+        load_streamed<N>(s.g, grad + i);
+    }
+    /* decay: 1 - lr·weight_decay, or 1 */
+    template <int N>
+    __device__ __forceinline__ void write(int64_t i, state<N> &s, const float *decay) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float gradient = s.g[k] * scale;
+            const float c = s.m[k] + rest1 * (gradient - s.m[k]);
+            const float sign = (float)(c > 0.0f) - (float)(c < 0.0f);
+            s.m[k] += rest2 * (gradient - s.m[k]);
+            s.p[k] = s.p[k] * decay[k] - lr * sign;
+        }
+        store_streamed<N>(m + i, s.m);
+        store_streamed<N>(param + i, s.p);
+    }
+};
+
+enum status k_vector_lion(float *param, float *m, const float *grad, size_t n,
+                          const struct lion_args *args, void *stream)
+{
+    const struct lion_each f = {
+        param,
+        m,
+        grad,
+        args->grad_scale,
+        (float)(1.0 - (double)args->beta1),
+        (float)(1.0 - (double)args->beta2),
+        args->lr,
+    };
+    const bool aligned = is_aligned(param) && is_aligned(m) && is_aligned(grad);
+    const struct decay_values values = {
+        (float)(1.0 - (double)args->lr * (double)args->weight_decay), 1.0f
+    };
+    return launch_update(n, f, args->decay, values, args->copies, aligned, stream);
+}
+
+struct lamb_each {
+    struct k_lamb_buffers b;
+    float scale, rest1, rest2, beta2, rate, root, eps;
+
+    template <int N> struct state {
+        float p[N], m[N], v[N], g[N];
+    };
+    template <int N> __device__ __forceinline__ void read(int64_t i, state<N> &s) const
+    {
+        load_streamed<N>(s.p, b.param + i);
+        load_streamed<N>(s.m, b.m + i);
+        load_streamed<N>(s.v, b.v + i);
+        load_streamed<N>(s.g, b.grad + i);
+    }
+    /* decay: weight_decay, or 0 */
+    template <int N>
+    __device__ __forceinline__ void write(int64_t i, state<N> &s, const float *decay) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float gradient = s.g[k] * scale;
+            s.m[k] += rest1 * (gradient - s.m[k]);
+            s.v[k] = s.v[k] * beta2 + rest2 * gradient * gradient;
+            s.g[k] = rate * (s.m[k] / (sqrtf(s.v[k]) / root + eps)) + decay[k] * s.p[k];
+        }
+        store_streamed<N>(b.m + i, s.m);
+        store_streamed<N>(b.v + i, s.v);
+        store_streamed<N>(b.grad + i, s.g);
+    }
+};
+
+enum status k_vector_lamb(const struct k_lamb_buffers *buffers, size_t n,
+                          const struct adamw_args *args, void *stream)
+{
+    const double t = (double)args->t;
+    const struct lamb_each f = {
+        *buffers,
+        args->grad_scale,
+        (float)(1.0 - (double)args->beta1),
+        (float)(1.0 - (double)args->beta2),
+        args->beta2,
+        (float)(1.0 / (1.0 - pow((double)args->beta1, t))),
+        (float)sqrt(1.0 - pow((double)args->beta2, t)),
+        args->eps,
+    };
+    const bool aligned = is_aligned(buffers->param) && is_aligned(buffers->m) &&
+                         is_aligned(buffers->v) && is_aligned(buffers->grad);
+    const struct decay_values values = { args->weight_decay, 0.0f };
+    return launch_update(n, f, args->decay, values, (const struct copy_map *)nullptr, aligned,
+                         stream);
 }

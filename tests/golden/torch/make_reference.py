@@ -19,6 +19,7 @@ The case "resnet50" therefore starts with norms shifted by 2, where few signs ar
 (nothing can be said of its gradient in bfloat16: PyTorch's is 130 % off).
 """
 import argparse
+import inspect
 import json
 import math
 import os
@@ -30,7 +31,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim import _muon
 
+# PyTorch's Muon orthogonalizes in bfloat16; here its own code does so in the gradient's type.
+HALF = "grad.to(dtype=torch.bfloat16"
+assert inspect.getsource(_muon).count(HALF) == 1
+exec(inspect.getsource(_muon).replace(HALF, "grad.to(dtype=grad.dtype"), _muon.__dict__)  # pylint: disable=exec-used
 RNG_INIT, RNG_SYNTHETIC = 2, 5
 PROJECTIONS = 32  # of a gradient; the bits of one random word
 GELU_TANH = "tanh"
@@ -39,6 +45,10 @@ CASES = [
     {"model": "mlp", "batch": 32, "hidden": 256, "lr": 0.02},
     {"model": "mlp", "name": "mlp-adamw", "batch": 32, "hidden": 64, "lr": 0.001, "optimizer": "adamw",
      "weight_decay": 0.01},
+    {"model": "mlp", "name": "mlp-lion", "batch": 32, "hidden": 64, "lr": 1e-4, "optimizer": "lion",
+     "weight_decay": 0.1},
+    {"model": "mlp", "name": "mlp-muon", "batch": 32, "hidden": 64, "lr": 1e-3, "optimizer": "muon",
+     "weight_decay": 0.1},
     {"model": "mlp", "name": "mlp-clip", "batch": 32, "hidden": 64, "lr": 0.1, "clip_norm": 0.25},
     {"model": "lenet", "batch": 32, "lr": 0.02},
     {"model": "resnet18", "batch": 16, "lr": 2e-5},
@@ -52,6 +62,10 @@ CASES = [
     {"model": "llama", "name": "llama-tied", "batch": 4, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 1, "heads": 3, "kv_heads": 1, "embed": 48,
      "intermediate": 80, "context": 40, "vocab": 61, "tied": True, "gradients": True},
+    {"model": "gpt2", "name": "gpt2-lamb", "batch": 8, "lr": 0.02, "optimizer": "lamb", "weight_decay": 0.01,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32, "vocab": 97},
+    {"model": "gpt2", "name": "gpt2-muon", "batch": 8, "lr": 1e-3, "optimizer": "muon", "weight_decay": 0.1,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32, "vocab": 97},
     {"model": "resnet50", "batch": 8, "lr": 3e-6, "steps": 10, "channels": 3, "side": 96, "norm_shift": 2.0,
      "gradients": True},
     {"model": "resnet50", "name": "resnet50-fresh", "batch": 4, "lr": 1e-7, "steps": 2, "channels": 3, "side": 48,
@@ -428,6 +442,67 @@ def cast(net, x, dtype):
     return x if isinstance(net, (GPT2, Llama)) else x.to(dtype)
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al., arXiv 2302.06675, algorithm 2, with the authors' betas."""
+
+    def __init__(self, groups, lr):
+        super().__init__(groups, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                c = 0.9 * m + 0.1 * p.grad
+                p.sub_(group["lr"] * (c.sign() + group["weight_decay"] * p))
+                m.copy_(0.99 * m + 0.01 * p.grad)
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al., arXiv 1904.00962, algorithm 2; each tensor is a layer."""
+
+    def __init__(self, groups, lr):
+        super().__init__(groups, {"lr": lr})
+        self.t = 0
+
+    @torch.no_grad()
+    def step(self):
+        self.t += 1
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                v = self.state[p].setdefault("v", torch.zeros_like(p))
+                m.copy_(0.9 * m + 0.1 * p.grad)
+                v.copy_(0.999 * v + 0.001 * p.grad ** 2)
+                r = (m / (1 - 0.9 ** self.t)) / ((v / (1 - 0.999 ** self.t)).sqrt() + 1e-6)
+                u = r + group["weight_decay"] * p
+                weight, update = p.norm(), u.norm()
+                p.sub_(group["lr"] * (weight / update if weight > 0 and update > 0 else 1.0) * u)
+
+
+class Muon:
+    """PyTorch's Muon for matrices, and its AdamW for the rest."""
+
+    def __init__(self, net, groups, lr):
+        names = {id(p): name for name, p in net.named_parameters()}
+        last = list(net.named_parameters())[-1][0].rpartition(".")[0] + ".weight"
+        matrices, others = [], []
+        for group in groups:
+            for p in group["params"]:
+                matrix = kind_of(net, names[id(p)]) == "weight" and p.ndim == 2 and names[id(p)] != last
+                (matrices if matrix else others).append({**group, "params": [p]})
+        self.both = [_muon.Muon(matrices, lr=lr, adjust_lr_fn="match_rms_adamw"),
+                     torch.optim.AdamW(others, lr=lr)]
+
+    def zero_grad(self):
+        for optimizer in self.both:
+            optimizer.zero_grad()
+
+    def step(self):
+        for optimizer in self.both:
+            optimizer.step()
+
+
 def optimizer_of(case, net):
     groups = [{"params": [], "weight_decay": case["weight_decay"]}, {"params": [], "weight_decay": 0.0}]
     for name, p in net.named_parameters():
@@ -435,6 +510,12 @@ def optimizer_of(case, net):
     groups = [g for g in groups if g["params"]]
     if case["optimizer"] == "adamw":
         return torch.optim.AdamW(groups, lr=case["lr"])
+    if case["optimizer"] == "lion":
+        return Lion(groups, case["lr"])
+    if case["optimizer"] == "lamb":
+        return Lamb(groups, case["lr"])
+    if case["optimizer"] == "muon":
+        return Muon(net, groups, case["lr"])
     return torch.optim.SGD(groups, lr=case["lr"], momentum=0.9)
 
 

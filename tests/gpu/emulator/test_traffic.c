@@ -115,6 +115,18 @@ static void an_update_streams_all_but_the_copies(void **state)
     expect_bytes(&t, ELEMENTS * 12, ELEMENTS * 10);
     assert_int_equal(t.streamed_bytes, ELEMENTS * 20);
     assert_int_equal(t.touched_again, 0);
+    const struct lion_args lion = { .lr = 0.1f, .copies = &map };
+    const struct k_lamb_buffers lamb = { buffers[0], buffers[1], buffers[2], buffers[3] };
+    traffic_begin();
+    assert_int_equal(k_vector_lion(b.param, b.m, b.grad, ELEMENTS, &lion, NULL), ST_OK);
+    t = traffic_end();
+    expect_bytes(&t, ELEMENTS * 12, ELEMENTS * 10);
+    assert_int_equal(t.touched_again, 0);
+    traffic_begin();
+    assert_int_equal(k_vector_lamb(&lamb, ELEMENTS, &adamw, NULL), ST_OK);
+    t = traffic_end();
+    expect_bytes(&t, ELEMENTS * 16, ELEMENTS * 12);
+    assert_int_equal(t.touched_again, 0);
     for (int i = 0; i < 4; i++)
         device_free(buffers[i]);
     device_free(copy.out);

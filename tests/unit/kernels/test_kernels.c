@@ -200,6 +200,67 @@ static void adamw_is_that_of_pytorch(void **state)
     cpu->free(backend, v);
 }
 
+static void lion_is_that_of_its_algorithm(void **state)
+{
+    (void)state;
+    enum { N = 37, STEPS = 5 };
+    float *param = numbers(N, 1.0f), *grad = numbers(N, 0.3f), *m = numbers(N, 0.0f);
+    double p[N], moment[N] = { 0 };
+    for (size_t i = 0; i < N; i++)
+        p[i] = (double)param[i];
+    grad[0] = 0; /* whose sign is 0 */
+    for (int t = 0; t < STEPS; t++) {
+        const struct lion_args args = {
+            .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f, .grad_scale = 2.0f
+        };
+        assert_int_equal(cpu->vector.lion(backend, param, m, grad, N, &args, NULL), ST_OK);
+        for (size_t i = 0; i < N; i++) {
+            const double g = 2.0 * (double)grad[i], c = 0.9 * moment[i] + 0.1 * g;
+            p[i] -= 0.01 * ((double)((c > 0) - (c < 0)) + 0.1 * p[i]);
+            moment[i] = 0.99 * moment[i] + 0.01 * g;
+            assert_true(fabs(p[i] - (double)param[i]) < 1e-6);
+            assert_true(fabs(moment[i] - (double)m[i]) < 1e-6);
+            grad[i] = -grad[i];
+        }
+    }
+    cpu->free(backend, param);
+    cpu->free(backend, grad);
+    cpu->free(backend, m);
+}
+
+static void lamb_gives_the_direction_of_its_algorithm(void **state)
+{
+    (void)state;
+    enum { N = 37, STEPS = 4 };
+    float *param = numbers(N, 1.0f), *grad = numbers(N, 0.3f);
+    float *m = numbers(N, 0.0f), *v = numbers(N, 0.0f), *out = numbers(N, 0.0f);
+    double first[N] = { 0 }, second[N] = { 0 };
+    for (uint64_t t = 1; t <= STEPS; t++) {
+        const struct adamw_args args = { .beta1 = 0.9f,
+                                         .beta2 = 0.999f,
+                                         .eps = 1e-6f,
+                                         .weight_decay = 0.1f,
+                                         .grad_scale = 2.0f,
+                                         .t = t };
+        memcpy(out, grad, N * sizeof(*out));
+        assert_int_equal(cpu->vector.lamb(backend, param, m, v, out, N, &args, NULL), ST_OK);
+        for (size_t i = 0; i < N; i++) {
+            const double g = 2.0 * (double)grad[i], b2 = (double)args.beta2;
+            first[i] = 0.9 * first[i] + 0.1 * g;
+            second[i] = b2 * second[i] + (1.0 - b2) * g * g;
+            const double u = first[i] / (1.0 - pow(0.9, (double)t)) /
+                                 (sqrt(second[i] / (1.0 - pow(b2, (double)t))) + 1e-6) +
+                             0.1 * (double)param[i];
+            assert_true(fabs(u - (double)out[i]) < 1e-5);
+        }
+    }
+    cpu->free(backend, param);
+    cpu->free(backend, grad);
+    cpu->free(backend, m);
+    cpu->free(backend, v);
+    cpu->free(backend, out);
+}
+
 static void formats_hold_the_same_elements(void **state)
 {
     (void)state;
@@ -476,6 +537,8 @@ int main(void)
         cmocka_unit_test(a_checksum_sees_every_word),
         cmocka_unit_test(sgd_is_that_of_pytorch),
         cmocka_unit_test(adamw_is_that_of_pytorch),
+        cmocka_unit_test(lion_is_that_of_its_algorithm),
+        cmocka_unit_test(lamb_gives_the_direction_of_its_algorithm),
         cmocka_unit_test(formats_hold_the_same_elements),
         cmocka_unit_test(every_row_for_vectors_has_a_function),
         cmocka_unit_test(pins_are_members_of_an_object),

@@ -86,6 +86,25 @@ static void owners_change_no_bits_of_adamw(void **state)
                *state);
 }
 
+static void owners_change_no_bits_of_lion_with_an_average(void **state)
+{
+    static const struct way ways[] = { { "1", 2, { 5, 3 } }, { "1", 3, { 2, 2, 4 } } };
+    check_ways(&mlp, 8, ways, 2,
+               "train={ema: 0.9, optimizer: {name: lion, lr: 0.001, weight_decay: 0.1}, "
+               "duration: 3 steps, global_batch: 16, lanes: 8}",
+               *state);
+}
+
+/* LAMB's norms are of whole tensors, which owners have parts of. */
+static void owners_change_no_bits_of_lamb_with_an_average(void **state)
+{
+    static const struct way ways[] = { { "1", 2, { 5, 3 } }, { "1", 3, { 2, 2, 4 } } };
+    check_ways(&gpt2, 8, ways, 2,
+               "train={ema: 0.9, optimizer: {name: lamb, lr: 0.01}, duration: 3 steps, "
+               "global_batch: 16, lanes: 8}",
+               *state);
+}
+
 static void owners_change_no_bits_of_a_tied_gpt2(void **state)
 {
     static const struct way ways[] = { { "1", 2, { 4, 4 } }, { "1", 3, { 5, 2, 1 } } };
@@ -178,6 +197,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(owners_change_no_bits_of_an_mlp),
         IN_FOLDER(owners_change_no_bits_of_adamw),
+        IN_FOLDER(owners_change_no_bits_of_lion_with_an_average),
+        IN_FOLDER(owners_change_no_bits_of_lamb_with_an_average),
         IN_FOLDER(owners_change_no_bits_of_a_tied_gpt2),
         IN_FOLDER(owners_change_no_bits_of_half_precision),
         IN_FOLDER(owners_change_no_bits_of_batch_statistics),

@@ -233,6 +233,19 @@ static void owners_within_stages_change_no_bits(void **state)
     check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), owns, *state);
 }
 
+static void stages_change_no_bits_of_other_optimizers(void **state)
+{
+    static const char *const muon[] = { "train.optimizer={name: muon, lr: 0.01}", "train.ema=0.9",
+                                        NULL };
+    static const char *const lamb[] = { "train.optimizer={name: lamb, lr: 0.01}", "train.ema=0.9",
+                                        "parallel.zero=1", NULL };
+    static const struct way ways[] = { { { 1 }, { 8 } },
+                                       { { 2, 1 }, { 4, 4, 8 } },
+                                       { { 3, 2 }, { 4, 3, 1, 6, 2 } } };
+    check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), muon, *state);
+    check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), lamb, *state);
+}
+
 static void owners_of_batch_statistics_change_no_bits(void **state)
 {
     if (IS_SLOW)
@@ -312,6 +325,7 @@ int main(void)
         IN_FOLDER(hundreds_of_micro_batches_at_once_change_no_bits),
         IN_FOLDER(too_many_micro_batches_at_once_come_one_by_one),
         IN_FOLDER(owners_within_stages_change_no_bits),
+        IN_FOLDER(stages_change_no_bits_of_other_optimizers),
         IN_FOLDER(owners_of_batch_statistics_change_no_bits),
         IN_FOLDER(stages_change_no_bits_of_half_precision),
         IN_FOLDER(stages_change_no_bits_of_batch_statistics),

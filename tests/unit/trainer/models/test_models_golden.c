@@ -61,13 +61,36 @@ static unsigned no_decay_of(const json_t *golden)
     return kinds;
 }
 
+static struct optimizer_options optimizer_of(const json_t *golden)
+{
+    static const struct {
+        const char *name;
+        struct optimizer_options options;
+    } rows[] = {
+        { "sgd", { .kind = JOBSPEC_OPTIMIZER_SGD, .momentum = 0.9f } },
+        { "adamw",
+          { .kind = JOBSPEC_OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f } },
+        { "lion", { .kind = JOBSPEC_OPTIMIZER_LION, .beta1 = 0.9f, .beta2 = 0.99f } },
+        { "lamb",
+          { .kind = JOBSPEC_OPTIMIZER_LAMB, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f } },
+        { "muon",
+          { .kind = JOBSPEC_OPTIMIZER_MUON,
+            .momentum = 0.95f,
+            .beta1 = 0.9f,
+            .beta2 = 0.999f,
+            .eps = 1e-8f } },
+    };
+    const char *name = json_string_value(json_object_get(golden, "optimizer"));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (strcmp(rows[i].name, name) == 0)
+            return rows[i].options;
+    }
+    fail_msg("no optimizer %s", name);
+    return rows[0].options;
+}
+
 static void open_case(const json_t *golden, enum math math, struct training *t)
 {
-    struct optimizer_options sgd = { .kind = JOBSPEC_OPTIMIZER_SGD, .momentum = 0.9f };
-    struct optimizer_options adamw = {
-        .kind = JOBSPEC_OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f
-    };
-    const char *optimizer = json_string_value(json_object_get(golden, "optimizer"));
     struct training_options options = {
         .arch = json_string_value(json_object_get(golden, "model")),
         .channels = count_of(golden, "channels", 1),
@@ -85,7 +108,7 @@ static void open_case(const json_t *golden, enum math math, struct training *t)
         .math = math,
         .micro = (int64_t)number(golden, "micro"),
         .seed = (uint64_t)number(golden, "seed"),
-        .optimizer = strcmp(optimizer, "sgd") == 0 ? sgd : adamw,
+        .optimizer = optimizer_of(golden),
     };
     options.optimizer.weight_decay = (float)number(golden, "weight_decay");
     options.optimizer.clip_norm = (float)number(golden, "clip_norm");
@@ -276,6 +299,25 @@ static void mlp_with_adamw_follows_pytorch(void **state)
     follows_pytorch("mlp-adamw");
 }
 
+static void lion_follows_its_algorithm(void **state)
+{
+    (void)state;
+    follows_pytorch("mlp-lion");
+}
+
+static void lamb_follows_its_algorithm(void **state)
+{
+    (void)state;
+    follows_pytorch("gpt2-lamb");
+}
+
+static void muon_follows_pytorch(void **state)
+{
+    (void)state;
+    follows_pytorch("mlp-muon");
+    follows_pytorch("gpt2-muon");
+}
+
 static void mlp_with_clipped_gradients_follows_pytorch(void **state)
 {
     (void)state;
@@ -348,6 +390,9 @@ int main(void)
         cmocka_unit_test(mlp_follows_pytorch),
         cmocka_unit_test(lenet_follows_pytorch),
         cmocka_unit_test(mlp_with_adamw_follows_pytorch),
+        cmocka_unit_test(lion_follows_its_algorithm),
+        cmocka_unit_test(lamb_follows_its_algorithm),
+        cmocka_unit_test(muon_follows_pytorch),
         cmocka_unit_test(mlp_with_clipped_gradients_follows_pytorch),
         cmocka_unit_test(resnet18_follows_pytorch),
         cmocka_unit_test(resnet18_in_lanes_and_micro_batches_follows_pytorch),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "jobspec/jobspec.h"
 #include "tests/test.h"
 #include "trainer/models/models.h"
 #include "trainer/tape/lane.h"
@@ -260,9 +261,9 @@ static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(v
     (void)state;
     static const size_t sizes[] = { 1,
                                     124000000,
-                                    1558000000,
-                                    460 * LANE_BUCKET_ELEMENTS - 1,
-                                    460 * LANE_BUCKET_ELEMENTS,
+                                    774000000,
+                                    (LANE_OWNED_BUCKETS_MAX - 20) * LANE_BUCKET_ELEMENTS - 1,
+                                    (LANE_OWNED_BUCKETS_MAX - 20) * LANE_BUCKET_ELEMENTS,
                                     7000000000,
                                     70000000000,
                                     1000000000000 };
@@ -280,7 +281,7 @@ static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(v
                     owners_make(cut->borders, cut->buckets.params, sizes[i], 0, size, &owners),
                     ST_OK);
                 for (uint32_t r = 0; r < size; r++)
-                    assert_true(2 * (owners.begin[r + 1] - owners.begin[r]) + 2 <=
+                    assert_true(JOBSPEC_MOMENTS_MAX * (owners.begin[r + 1] - owners.begin[r]) + 2 <=
                                 CKPT_EXTENTS_MAX);
                 owners_release(&owners);
                 cut_free(cut);

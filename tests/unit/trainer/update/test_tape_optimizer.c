@@ -216,10 +216,46 @@ static void what_does_not_decay_is_named_by_kind(void **state)
         assert_int_equal(update_of(&t, 0.1, 1, &report), ST_OK);
         for (int p = 0; p < t.tape->param_count; p++) {
             const struct tape_tensor *tensor = &t.tape->params[p];
-            float wanted = ((unsigned)tensor->kind & no_decay) != 0 ? 1.0f : 1 - 0.1f * 0.5f;
+            const bool lamb = options.kind == JOBSPEC_OPTIMIZER_LAMB; /* its ratio is 1 / 0.5 */
+            float wanted = 1.0f;
+            if (((unsigned)tensor->kind & no_decay) == 0)
+                wanted = 1 - 0.1f * (lamb ? 1.0f : 0.5f);
             for (size_t i = 0; i < tensor->count; i++)
                 near(params[tensor->offset + i], (double)wanted);
         }
+        training_close(&t);
+    }
+}
+
+static void the_average_begins_with_the_weights_and_follows_them(void **state)
+{
+    (void)state;
+    static const enum jobspec_optimizer kinds[] = { JOBSPEC_OPTIMIZERS(JOBSPEC_WORD_NAME) };
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        const struct optimizer_options options = {
+            .kind = kinds[k], .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .ema = 0.75
+        };
+        struct training t;
+        open_model(&t, "mlp", &options);
+        const size_t count = t.layout.param_count;
+        const float *params = optimizer_params(t.optimizer), *ema = optimizer_ema(t.optimizer);
+        double *wanted = malloc(count * sizeof(*wanted));
+        assert_non_null(wanted);
+        assert_ptr_equal(ema, optimizer_buffer(t.optimizer, "ema"));
+        assert_int_equal(optimizer_begin(t.optimizer, t.stream), ST_OK);
+        assert_memory_equal(ema, params, count * sizeof(*ema));
+        for (size_t i = 0; i < count; i++)
+            wanted[i] = (double)ema[i];
+        for (uint64_t step = 1; step <= 3; step++) {
+            struct optimizer_report report;
+            fill_sum(&t, 8, 2);
+            assert_int_equal(update_of(&t, 0.1, step, &report), ST_OK);
+            for (size_t i = 0; i < count; i++) {
+                wanted[i] += 0.25 * ((double)params[i] - wanted[i]);
+                near(ema[i], wanted[i]);
+            }
+        }
+        free(wanted);
         training_close(&t);
     }
 }
@@ -382,6 +418,7 @@ int main(void)
         cmocka_unit_test(running_statistics_move_by_a_tenth_to_the_mean_of_micro_batches),
         cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
         cmocka_unit_test(what_does_not_decay_is_named_by_kind),
+        cmocka_unit_test(the_average_begins_with_the_weights_and_follows_them),
         cmocka_unit_test(the_loss_scale_divides_the_gradient),
         cmocka_unit_test(more_targets_than_float32_counts_are_counted_exactly),
         cmocka_unit_test(an_overflow_is_told_and_changes_nothing),
