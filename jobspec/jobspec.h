@@ -16,7 +16,8 @@
  *       way out
  *
  * Memory: a job is a value without pointers. What a job has no use for (keys of another model or
- *         optimizer) is zero, so equal jobs are equal bytes.
+ *         optimizer) is zero, so equal jobs are equal bytes. The nodes of its graph come last: who
+ *         keeps many jobs keeps jobspec_bytes of each, and doesn't copy such a one as a value.
  * Errors: ST_CONFIG   the errors are in out_errors
  *         ST_INVALID  base_dir isn't absolute
  */
@@ -29,6 +30,7 @@
 #include "common/buf.h"
 #include "common/limits.h"
 #include "common/status.h"
+#include "jobspec/graph/graph.h"
 #include "jobspec/words.h"
 
 #define JOBSPEC_ENV_MAX   32 /* settings that a job passes to NCCL */
@@ -65,6 +67,9 @@ struct jobspec_model {
     int64_t layers, heads, width, context, vocab; /* gpt2; context: tokens of a sample */
     double dropout;                               /* gpt2 */
     char weights[LIMIT_PATH]; /* safetensors to start from; "" : drawn from the seed */
+    int64_t input[3];         /* graph, library: channels, height, width; 0: it reads tokens */
+    char library[LIMIT_PATH]; /* library: what makes the graph */
+    uint64_t parameters;      /* graph: counted */
 };
 
 /*
@@ -207,7 +212,11 @@ struct jobspec {
         enum jobspec_on_nan on_nan;
     } recovery;
     struct jobspec_command command;
+    struct jobspec_graph graph; /* model.graph; last */
 };
+
+/* Returns the bytes of a job up to its last node. */
+size_t jobspec_bytes(const struct jobspec *job);
 
 /* True if the job runs a command of the user's: it has no model, data or training, and checkpoints
  * only if command.saves. */
@@ -293,7 +302,8 @@ int jobspec_moments(enum jobspec_optimizer name, double momentum);
 /*
  * Returns the number of a model's parameters. Of an image model it is that for the images with
  * which it was published: 28×28 with one channel for mlp and lenet, three channels for resnet18,
- * 224×224 with three channels for the larger ones. On other images it has a few more or less.
+ * 224×224 with three channels for the larger ones. On other images it has a few more or less. What
+ * a library makes isn't known: 0.
  */
 uint64_t jobspec_parameters(const struct jobspec_model *model);
 /* Bytes of the training state: parameters, as jobspec_parameters counts them, and moments. */

@@ -151,6 +151,9 @@ uint64_t jobspec_parameters(const struct jobspec_model *model)
         return 58143808 + 2049 * classes;
     case JOBSPEC_ARCH_GPT2:
         return gpt2_parameters(model);
+    case JOBSPEC_ARCH_GRAPH:
+        return model->parameters;
+    case JOBSPEC_ARCH_LIBRARY:
     case JOBSPEC_ARCH_NONE:
         break;
     }

@@ -3,11 +3,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "trainer/graph/graph_tape.h"
 #include "trainer/models/models.h"
 
-/* Returns the shape of synthetic images: that with which the architecture was published. */
+/* Returns the shape of synthetic images: that with which the architecture was published, or that
+ * which the job says. */
 static struct dataset_shape synthetic_shape(const struct jobspec_model *model)
 {
+    if (model->input[0] > 0) {
+        return (struct dataset_shape){ .channels = model->input[0],
+                                       .height = model->input[1],
+                                       .width = model->input[2] };
+    }
     bool large = model->arch == JOBSPEC_ARCH_RESNET50 || model->arch == JOBSPEC_ARCH_RESNET152;
     return large ? (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 }
                  : (struct dataset_shape){ .channels = 1, .height = 28, .width = 28 };
@@ -55,9 +62,50 @@ static void refuse_shape(const struct jobspec *job, const struct dataset *data,
                (long long)data->shape.width, jobspec_arch_word(model->arch));
 }
 
+/* Checks that the data's images are those that a model of one's own says that it takes. */
+static enum status check_input(const struct jobspec_model *model, const struct dataset *data,
+                               struct reason *reason)
+{
+    const struct dataset_shape *is = &data->shape;
+    const int64_t *said = model->input;
+    if (jobspec_is_text(model) ||
+        (is->channels == said[0] && is->height == said[1] && is->width == said[2]))
+        return ST_OK;
+    reason_set(reason,
+               "data.train: images of %lldx%lldx%lld, but model.input is [%lld, %lld, %lld]; use "
+               "other images, or set model.input to [%lld, %lld, %lld]",
+               (long long)is->channels, (long long)is->height, (long long)is->width,
+               (long long)said[0], (long long)said[1], (long long)said[2], (long long)is->channels,
+               (long long)is->height, (long long)is->width);
+    return ST_CONFIG;
+}
+
+static enum status build_graph(const struct jobspec *job, const struct jobspec_graph *graph,
+                               struct tape **out, struct reason *reason)
+{
+    const struct jobspec_model *model = &job->model;
+    const struct graph_tape_options options = {
+        .input = { model->input[0], model->input[1], model->input[2] },
+        .context = model->context,
+        .label_smoothing = (float)job->train.label_smoothing
+    };
+    enum status st = graph_tape(graph, &options, out);
+    if (st == ST_INVALID) {
+        reason_set(reason, "model.graph: it has no room on a tape; use fewer nodes");
+        return ST_CONFIG;
+    }
+    if (st != ST_OK)
+        reason_set(reason, "model.graph: %s", status_string(st));
+    return st;
+}
+
 enum status build_tape(const struct jobspec *job, const struct dataset *data, struct tape **out,
                        struct reason *reason)
 {
+    if (job->model.arch == JOBSPEC_ARCH_GRAPH) {
+        const enum status st = check_input(&job->model, data, reason);
+        return st == ST_OK ? build_graph(job, &job->graph, out, reason) : st;
+    }
     const struct jobspec_model *model = &job->model;
     struct model_options options = {
         .arch = jobspec_arch_word(model->arch),
