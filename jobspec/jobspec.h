@@ -269,8 +269,8 @@ struct jobspec_origin {
  * every path. allowed: folders, absolute, and s3://bucket/prefix, separated by ':'; NULL: all.
  * Every path and store of the job, and every value of `nccl` with a '/' in it, has to be one of the
  * allowed folders or below it. That holds also for a path that nobody wrote and that begins at
- * base_dir. Paths are compared as text: whether a folder is a link is not looked at. A command is
- * code, which does what its account can: without `commands` there may be none.
+ * base_dir. Paths are compared as text: whether a folder is a link is not looked at. A command and
+ * a library are code, which does what its account can: without `commands` there may be none.
  */
 MUST_CHECK enum status jobspec_parse_within(const struct jobspec_origin *origin, const char *text,
                                             size_t size, const char *const *sets, size_t set_count,

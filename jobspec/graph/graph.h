@@ -156,10 +156,12 @@ bool graph_shapes(struct jobspec_report *report, const struct tree_node *list,
 bool graph_check_half(struct jobspec_report *report, const struct tree_node *list,
                       const struct jobspec_graph *graph);
 
-/* Reads a graph of a text, a list as in a job file, and its shapes: what a library made.
+/* Reads a graph of a text, a list as in a job file, and its shapes: what a library made. half:
+ * graph_check_half is asked, too.
  * Errors: ST_CONFIG  reason has the first mistake */
-MUST_CHECK enum status graph_read_text(const char *text, size_t size, struct jobspec_graph *out,
-                                       struct graph_sizes *sizes, struct reason *reason);
+MUST_CHECK enum status graph_read_text(const char *text, size_t size, bool half,
+                                       struct jobspec_graph *out, struct graph_sizes *sizes,
+                                       struct reason *reason);
 
 /* Writes one node as YAML in one line, "{name: …}"; reads as the same node again. */
 MUST_CHECK enum status graph_print_node(const struct jobspec_graph *graph, int64_t node,

@@ -17,7 +17,7 @@ static void say_first(const struct jobspec_report *report, struct reason *reason
                first->way_out);
 }
 
-enum status graph_read_text(const char *text, size_t size, struct jobspec_graph *out,
+enum status graph_read_text(const char *text, size_t size, bool half, struct jobspec_graph *out,
                             struct graph_sizes *sizes, struct reason *reason)
 {
     const struct jobspec_source source = {
@@ -34,7 +34,8 @@ enum status graph_read_text(const char *text, size_t size, struct jobspec_graph 
         st = tree_read_yaml(&tree, 0, 0, &report, &tree.root);
     if (st == ST_OK) {
         const bool good = tree.root != NULL && graph_read(&report, "its graph", tree.root, out) &&
-                          graph_shapes(&report, tree.root, out, sizes);
+                          graph_shapes(&report, tree.root, out, sizes) &&
+                          (!half || graph_check_half(&report, tree.root, out));
         st = good ? ST_OK : ST_CONFIG;
     }
     if (st == ST_CONFIG)

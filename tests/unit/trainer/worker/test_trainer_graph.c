@@ -137,7 +137,7 @@ static void assert_shapes(const struct jobspec *job, const struct tape *tape)
     memcpy(sizes->input.dims, is_text ? &job->model.context : job->model.input,
            (is_text ? 1 : 3) * sizeof(int64_t));
     struct reason reason = { "" };
-    if (graph_read_text(text.data, text.size, graph, sizes, &reason) != ST_OK)
+    if (graph_read_text(text.data, text.size, false, graph, sizes, &reason) != ST_OK)
         fail_msg("%s", reason.text);
     assert_memory_equal(graph, &job->graph, sizeof(*graph));
     assert_int_equal(sizes->parameters, tape->param_elements);
