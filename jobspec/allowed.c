@@ -153,12 +153,26 @@ static void check_command(struct reader *reader)
     }
 }
 
+/* A library is code, as a command is. */
+static void check_library(struct reader *reader)
+{
+    static const char key[] = "model.library";
+    if (!reader->commands && reader_has(reader, key)) {
+        jobspec_report_add(&reader->report, reader_place(reader, key),
+                           "submit it on the coordinator's machine, have that started with "
+                           "--commands, or write the nodes as model.graph",
+                           "this coordinator lets jobs from elsewhere bring no code");
+    }
+}
+
 void reader_check_allowed(struct reader *reader)
 {
     size_t count = 0;
     const struct field *fields = schema_fields(&count);
-    if (reader->allowed != NULL)
+    if (reader->allowed != NULL) {
         check_command(reader);
+        check_library(reader);
+    }
     for (size_t i = 0; i < count && reader->allowed != NULL; i++) {
         const struct field *field = &fields[i];
         const struct tree_node *node = reader->given[i].node;

@@ -16,7 +16,8 @@
  *       way out
  *
  * Memory: a job is a value without pointers. What a job has no use for (keys of another model or
- *         optimizer) is zero, so equal jobs are equal bytes.
+ *         optimizer) is zero, so equal jobs are equal bytes. The nodes of its graph come last: who
+ *         keeps many jobs keeps jobspec_bytes of each, and doesn't copy such a one as a value.
  * Errors: ST_CONFIG   the errors are in out_errors
  *         ST_INVALID  base_dir isn't absolute
  */
@@ -29,6 +30,7 @@
 #include "common/buf.h"
 #include "common/limits.h"
 #include "common/status.h"
+#include "jobspec/graph/graph.h"
 #include "jobspec/words.h"
 
 #define JOBSPEC_ENV_MAX   32 /* settings that a job passes to NCCL */
@@ -69,6 +71,9 @@ struct jobspec_model {
     double rope_theta, norm_eps;                  /* llama */
     bool tied;                /* llama: the output's weight is the table of tokens */
     char weights[LIMIT_PATH]; /* safetensors to start from; "" : drawn from the seed */
+    int64_t input[3];         /* graph, library: channels, height, width; 0: it reads tokens */
+    char library[LIMIT_PATH]; /* library: what makes the graph */
+    uint64_t parameters;      /* graph: counted */
 };
 
 /*
@@ -225,7 +230,11 @@ struct jobspec {
         int64_t spike_window;           /* losses that the median is of */
     } recovery;
     struct jobspec_command command;
+    struct jobspec_graph graph; /* model.graph; last */
 };
+
+/* Returns the bytes of a job up to its last node. */
+size_t jobspec_bytes(const struct jobspec *job);
 
 /* True if the job runs a command of the user's: it has no model, data or training, and checkpoints
  * only if command.saves. */
@@ -278,8 +287,8 @@ struct jobspec_origin {
  * every path. allowed: folders, absolute, and s3://bucket/prefix, separated by ':'; NULL: all.
  * Every path and store of the job, and every value of `nccl` with a '/' in it, has to be one of the
  * allowed folders or below it. That holds also for a path that nobody wrote and that begins at
- * base_dir. Paths are compared as text: whether a folder is a link is not looked at. A command is
- * code, which does what its account can: without `commands` there may be none.
+ * base_dir. Paths are compared as text: whether a folder is a link is not looked at. A command and
+ * a library are code, which does what its account can: without `commands` there may be none.
  */
 MUST_CHECK enum status jobspec_parse_within(const struct jobspec_origin *origin, const char *text,
                                             size_t size, const char *const *sets, size_t set_count,
@@ -313,7 +322,8 @@ int jobspec_moments(enum jobspec_optimizer name, double momentum);
 /*
  * Returns the number of a model's parameters. Of an image model it is that for the images with
  * which it was published: 28×28 with one channel for mlp and lenet, three channels for resnet18,
- * 224×224 with three channels for the larger ones. On other images it has a few more or less.
+ * 224×224 with three channels for the larger ones. On other images it has a few more or less. What
+ * a library makes isn't known: 0.
  */
 uint64_t jobspec_parameters(const struct jobspec_model *model);
 /* Bytes of the training state: parameters, as jobspec_parameters counts them, and moments. */

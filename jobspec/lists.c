@@ -305,5 +305,9 @@ bool reader_list(struct reader *reader, const struct field *field, const struct 
         return read_cuts(reader, field, node);
     if (field->kind == FIELD_STAGES)
         return read_stages(reader, field, node);
+    if (field->kind == FIELD_SIZES)
+        return reader_sizes(reader, field, node);
+    if (field->kind == FIELD_GRAPH)
+        return graph_read(&reader->report, field->path, node, &reader->job.graph);
     return read_counts(reader, field, node);
 }

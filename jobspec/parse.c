@@ -28,7 +28,8 @@ static bool read_single(struct reader *reader, const struct field *field,
 static bool is_list(const struct field *field, const struct tree_node *node)
 {
     return field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS || field->kind == FIELD_ENV ||
-           field->kind == FIELD_STAGES || (field->kind == FIELD_CUTS && node->kind == TREE_LIST);
+           field->kind == FIELD_STAGES || field->kind == FIELD_SIZES ||
+           field->kind == FIELD_GRAPH || (field->kind == FIELD_CUTS && node->kind == TREE_LIST);
 }
 
 static bool is_texts(const struct field *field)
@@ -233,6 +234,7 @@ static size_t missing_section(const struct reader *reader, const char *path)
 static void check_required(struct reader *reader, const struct field *field, size_t index)
 {
     if (reader->given[index].node != NULL || !schema_is_for(field, reader->kind) ||
+        (field->kind == FIELD_WORD && value_is_set(field, &reader->job)) ||
         (reader->kind == SCHEMA_MODEL && !schema_applies(field, &reader->job)) ||
         (field->flags & (FIELD_REQUIRED | FIELD_WITH_SECTION)) == 0)
         return;
@@ -338,6 +340,7 @@ static enum status read_job(struct reader *reader, size_t set_count)
         reader->job.command.saves = saves;
     }
     read_section(reader, "", reader->tree.root);
+    reader_name_own(reader);
     fill_defaults(reader);
     check_fields(reader);
     clear_unused(reader);

@@ -79,7 +79,7 @@ void reader_lanes_for(const struct reader *reader, int64_t workers, char out[LIM
 /* ---- lists.c ---- */
 
 /* Reads a field that holds several values: FIELD_WORDS, FIELD_COUNTS, FIELD_CUTS, FIELD_STAGES,
- * FIELD_ENV. False: mistakes were reported. */
+ * FIELD_ENV, FIELD_SIZES, FIELD_GRAPH. False: mistakes were reported. */
 bool reader_list(struct reader *reader, const struct field *field, const struct tree_node *node);
 
 /* ---- command.c ---- */
@@ -105,6 +105,15 @@ void reader_share_stages(struct reader *reader, bool lanes_known);
 
 /* Fills in defaults of optimizers and schedules, and checks options of the training. */
 void reader_check_training(struct reader *reader);
+
+/* ---- own.c ---- */
+
+/* Reads a field of three sizes. False: a mistake was reported. */
+bool reader_sizes(struct reader *reader, const struct field *field, const struct tree_node *node);
+/* Fills in model.arch of a job that has a graph or a library instead. */
+void reader_name_own(struct reader *reader);
+/* Fills in what follows from a model of one's own, and checks its shapes and labels. */
+void reader_resolve_own(struct reader *reader);
 
 /* ---- allowed.c ---- */
 

@@ -336,6 +336,12 @@ static void resolve_text_model(struct reader *reader)
     }
 }
 
+/* A graph or a library. */
+static bool job_is_own(const struct jobspec *job)
+{
+    return job->model.arch == JOBSPEC_ARCH_GRAPH || job->model.arch == JOBSPEC_ARCH_LIBRARY;
+}
+
 /* Text models read tokens, the others images. */
 static void check_data(struct reader *reader, const char *path, enum jobspec_format format)
 {
@@ -355,6 +361,15 @@ static void check_data(struct reader *reader, const char *path, enum jobspec_for
     }
     if (text == tokens)
         return;
+    if (job_is_own(&reader->job)) {
+        reader_mistake(reader, path,
+                       text ? "add for example 'input: [1, 28, 28]' to model"
+                            : "use idx or synthetic, or remove model.input",
+                       "format %s holds %s, but the model reads %s: it has %s model.input",
+                       jobspec_format_word(format), tokens ? "tokens" : "images",
+                       text ? "tokens" : "images", text ? "no" : "a");
+        return;
+    }
     reader_mistake(
         reader, path,
         text ? "use text, tokens or synthetic" : "use idx or synthetic, or model.arch: gpt2",
@@ -365,13 +380,16 @@ static void check_data(struct reader *reader, const char *path, enum jobspec_for
 static void check_model(struct reader *reader)
 {
     struct jobspec *job = &reader->job;
-    if (!reader_has(reader, "model.arch"))
+    if (job->model.arch == JOBSPEC_ARCH_NONE)
         return;
     check_data(reader, "data.train.format", job->data.train.format);
     check_data(reader, "data.eval.format", job->data.eval.format);
+    if (job_is_own(job))
+        reader_resolve_own(reader);
     if (!jobspec_is_text(&job->model))
         return;
-    resolve_text_model(reader);
+    if (!job_is_own(job))
+        resolve_text_model(reader);
     if (reader_has(reader, "data.augment") && (job->data.augment.crop || job->data.augment.flip)) {
         reader_mistake(reader, "data.augment", "remove this key",
                        "data.augment is for images, but model.arch %s reads tokens",
@@ -433,7 +451,7 @@ static void check_state(struct reader *reader)
         if (!reader_is_good(reader, used[i]))
             return;
     }
-    if (!jobspec_is_text(&job->model))
+    if (!jobspec_is_text(&job->model) && job->model.arch != JOBSPEC_ARCH_GRAPH)
         return; /* what an image model has depends on its images */
     const uint64_t workers = (uint64_t)job->workers.min; /* shares are largest then */
     const uint64_t state = jobspec_state_bytes(job), most = LIMIT_SHARE_BYTES;

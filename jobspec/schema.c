@@ -18,6 +18,7 @@
     (FIELD_BIT(JOBSPEC_ARCH_MLP) | FIELD_BIT(JOBSPEC_ARCH_LENET) |                                 \
      FIELD_BIT(JOBSPEC_ARCH_RESNET18) | FIELD_BIT(JOBSPEC_ARCH_RESNET50) |                         \
      FIELD_BIT(JOBSPEC_ARCH_RESNET152))
+#define OWN_MODELS (FIELD_BIT(JOBSPEC_ARCH_GRAPH) | FIELD_BIT(JOBSPEC_ARCH_LIBRARY))
 #define IDX       FIELD_BIT(JOBSPEC_FORMAT_IDX)
 #define TEXT      FIELD_BIT(JOBSPEC_FORMAT_TEXT)
 #define TOKENS    FIELD_BIT(JOBSPEC_FORMAT_TOKENS)
@@ -40,9 +41,13 @@
 #define OPTIMIZED(values_)   WHEN("train.optimizer.name", values_)
 #define SCHEDULED(values_)   WHEN("train.schedule.name", values_)
 #define TEXTUAL              WHEN("model.arch", TEXT_MODELS)
-#define IMAGES               WHEN("model.arch", IMAGE_MODELS)
 #define GPT2                 WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2))
 #define LLAMA                WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_LLAMA))
+#define CLASSIFYING          WHEN("model.arch", IMAGE_MODELS | OWN_MODELS)
+#define READING              WHEN("model.arch", TEXT_MODELS | OWN_MODELS)
+#define OWN                  WHEN("model.arch", OWN_MODELS)
+#define GRAPH                WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GRAPH))
+#define LIBRARY              WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_LIBRARY))
 #define MLP                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_MLP))
 #define HALF                 WHEN("train.precision", HALVES)
 #define CUDA                 WHEN("workers.device", FIELD_BIT(JOBSPEC_DEVICE_CUDA))
@@ -52,9 +57,9 @@
 #define BEST                 WHEN("checkpoint.keep.best.metric", ~FIELD_BIT(JOBSPEC_METRIC_NONE))
 
 #define ARCH_BIT(name, word) | FIELD_BIT(name)
-_Static_assert((TEXT_MODELS | IMAGE_MODELS) == (0 JOBSPEC_ARCHS(ARCH_BIT)) &&
+_Static_assert((TEXT_MODELS | IMAGE_MODELS | OWN_MODELS) == (0 JOBSPEC_ARCHS(ARCH_BIT)) &&
                    (TEXT_MODELS & IMAGE_MODELS) == 0,
-               "a model reads either tokens or images");
+               "a model reads either tokens or images, or says which");
 
 #define STEP_UNITS (UNIT_STEPS | UNIT_EPOCHS)
 
@@ -65,13 +70,13 @@ static const struct field fields[] = {
     { "model.arch", FIELD_WORD, FIELD_REQUIRED, AT(model.arch), .example = "arch: resnet18",
       .words = JOBSPEC_WORDS(JOBSPEC_ARCHS) "| bert" },
     { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOBSPEC_WORDS(JOBSPEC_SIZES), GPT2 },
-    { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", IMAGES },
+    { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", CLASSIFYING },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
     { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TEXTUAL },
     { "model.heads", FIELD_INT, 0, AT(model.heads), 1, 1024, TEXTUAL },
     { "model.width", FIELD_INT, 0, AT(model.width), 1, 65536, TEXTUAL },
-    { "model.context", FIELD_INT, 0, AT(model.context), 1, 1 << 20, .fallback = "1024", TEXTUAL },
-    { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, TEXTUAL },
+    { "model.context", FIELD_INT, 0, AT(model.context), 1, 1 << 20, .fallback = "1024", READING },
+    { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, READING },
     { "model.dropout", FIELD_REAL, FIELD_HIGH_OPEN, AT(model.dropout), 0, 1, .fallback = "0",
       GPT2 },
     { "model.kv_heads", FIELD_INT, 0, AT(model.kv_heads), 1, 1024, LLAMA },
@@ -81,6 +86,11 @@ static const struct field fields[] = {
       LLAMA },
     { "model.tied", FIELD_BOOL, 0, AT(model.tied), .fallback = "false", LLAMA },
     { "model.weights", FIELD_PATH, 0, AT(model.weights), .example = "weights: gpt2.safetensors" },
+    { "model.input", FIELD_SIZES, 0, AT(model.input), 1, 16384, OWN, .example = "[3, 32, 32]" },
+    { "model.library", FIELD_PATH, FIELD_WITH_SECTION, AT(model.library), LIBRARY,
+      .example = "library: model.so" },
+    { "model.graph", FIELD_GRAPH, FIELD_WITH_SECTION, AT(graph), GRAPH,
+      .example = "graph: [{name: fc1, op: linear, out: 10}]" },
 
     { "data.train.format", FIELD_WORD, FIELD_REQUIRED, AT(data.train.format), .words = FORMATS,
       .example = "format: idx" },
@@ -580,7 +590,15 @@ const char *jobspec_next_text(const char *texts, const char *before)
     return texts_next(texts, before);
 }
 
+size_t jobspec_bytes(const struct jobspec *job)
+{
+    return offsetof(struct jobspec, graph.nodes) +
+           (size_t)job->graph.count * sizeof(job->graph.nodes[0]);
+}
+
 bool jobspec_is_text(const struct jobspec_model *model)
 {
+    if ((OWN_MODELS & FIELD_BIT(model->arch)) != 0)
+        return model->input[0] == 0;
     return (TEXT_MODELS & FIELD_BIT(model->arch)) != 0;
 }

@@ -39,6 +39,8 @@ enum field_kind {
     FIELD_PATTERNS, /* texts: a list of patterns */
     FIELD_MODULES,  /* texts: a list of modules of Python */
     FIELD_CODES,    /* uint32_t[JOBSPEC_CODES_MAX]: a list of exit codes */
+    FIELD_SIZES,    /* int64_t[3]: a list of three sizes */
+    FIELD_GRAPH,    /* struct jobspec_graph: a list of nodes */
 };
 
 enum field_flags {

@@ -168,6 +168,9 @@ uint64_t jobspec_parameters(const struct jobspec_model *model)
         return gpt2_parameters(model);
     case JOBSPEC_ARCH_LLAMA:
         return llama_parameters(model);
+    case JOBSPEC_ARCH_GRAPH:
+        return model->parameters;
+    case JOBSPEC_ARCH_LIBRARY:
     case JOBSPEC_ARCH_NONE:
         break;
     }

@@ -319,6 +319,8 @@ static enum status read_kind(const struct field *field, const char *text, const 
     case FIELD_PATTERNS:
     case FIELD_MODULES:
     case FIELD_CODES:
+    case FIELD_SIZES:
+    case FIELD_GRAPH:
         break;
     }
     CHECK(false);
@@ -364,6 +366,9 @@ bool value_is_set(const struct field *field, const struct jobspec *job)
         return job->command.restart.codes_given;
     case FIELD_CUTS:
         return ((const struct jobspec_cuts *)at)->stages > 0;
+    case FIELD_SIZES:
+    case FIELD_GRAPH: /* its first size; its number of nodes */
+        return *(const int64_t *)at != 0;
     case FIELD_INT:
         return field->low <= 0 || field->words != NULL || *(const int64_t *)at != 0;
     case FIELD_AMOUNT:
@@ -373,18 +378,6 @@ bool value_is_set(const struct field *field, const struct jobspec *job)
         return true;
     }
     return false;
-}
-
-/* The shortest digits that read back as the same number. */
-static enum status print_real(double value, struct buf *out)
-{
-    char text[40];
-    for (int digits = 1; digits <= 17; digits++) {
-        (void)snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
-    return buf_append_text(out, text);
 }
 
 static enum status print_amount(const struct field *field, int64_t value, struct buf *out)
@@ -496,6 +489,27 @@ static enum status print_texts(const struct field *field, const struct jobspec *
     return texts_print_list(texts, out);
 }
 
+/* `[3, 32, 32]` */
+static enum status print_sizes(const int64_t *sizes, struct buf *out)
+{
+    return buf_printf(out, "[%lld, %lld, %lld]", (long long)sizes[0], (long long)sizes[1],
+                      (long long)sizes[2]);
+}
+
+/* A line per node. */
+static enum status print_graph(const struct jobspec_graph *graph, struct buf *out)
+{
+    enum status st = buf_append_text(out, "[\n");
+    for (int64_t n = 0; st == ST_OK && n < graph->count; n++) {
+        st = buf_append_text(out, "    ");
+        if (st == ST_OK)
+            st = graph_print_node(graph, n, out);
+        if (st == ST_OK)
+            st = buf_append_text(out, n + 1 < graph->count ? ",\n" : "\n  ]");
+    }
+    return st;
+}
+
 /* A number, or the word that stands for 0. */
 static enum status print_number(const struct field *field, double value, struct buf *out)
 {
@@ -503,7 +517,7 @@ static enum status print_number(const struct field *field, double value, struct 
     schema_words(field, word, sizeof(word));
     if (value == 0 && word[0] != '\0')
         return buf_append_text(out, word);
-    return print_real(value, out);
+    return number_print(value, out);
 }
 
 enum status value_print(const struct field *field, const struct jobspec *job, struct buf *out)
@@ -541,6 +555,10 @@ enum status value_print(const struct field *field, const struct jobspec *job, st
         return print_words(field, at, out);
     case FIELD_ENV:
         return print_env(at, out);
+    case FIELD_SIZES:
+        return print_sizes(at, out);
+    case FIELD_GRAPH:
+        return print_graph(at, out);
     case FIELD_RUN:
     case FIELD_NAMES:
     case FIELD_PATTERNS:

@@ -31,6 +31,6 @@ MUST_CHECK enum status value_read_pattern(const struct field *field, const char 
 /* True if the job has a value of the field: there is something to print. */
 bool value_is_set(const struct field *field, const struct jobspec *job);
 
-/* Writes the value as YAML in one line. */
+/* Writes the value as YAML in one line; a graph in a line per node. */
 MUST_CHECK enum status value_print(const struct field *field, const struct jobspec *job,
                                    struct buf *out);

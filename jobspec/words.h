@@ -18,7 +18,9 @@
     X(JOBSPEC_ARCH_RESNET50, "resnet50")                                                           \
     X(JOBSPEC_ARCH_RESNET152, "resnet152")                                                         \
     X(JOBSPEC_ARCH_GPT2, "gpt2")                                                                   \
-    X(JOBSPEC_ARCH_LLAMA, "llama")
+    X(JOBSPEC_ARCH_LLAMA, "llama")                                                                 \
+    X(JOBSPEC_ARCH_GRAPH, "graph")                                                                 \
+    X(JOBSPEC_ARCH_LIBRARY, "library")
 
 /* `model.size`: of GPT-2, the parameters of its published weights */
 #define JOBSPEC_SIZES(X)                                                                           \

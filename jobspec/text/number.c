@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 bool number_whole(const char *text, double low, double high, int64_t *out)
@@ -29,4 +30,15 @@ bool number_real(const char *text, char **out_end, double *out)
         return false;
     *out = strtod(text, out_end);
     return *out_end != text && isfinite(*out);
+}
+
+enum status number_print(double value, struct buf *out)
+{
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    return buf_append_text(out, text);
 }

@@ -52,7 +52,8 @@ static enum status parse_spec(const char *id, const char *text, struct jobspec *
                          ? jobspec_parse(text, strlen(text), id, "/", NULL, 0, spec, &errors)
                          : ST_NO_MEMORY;
     if (st == ST_OK) {
-        *out = spec;
+        struct jobspec *less = realloc(spec, jobspec_bytes(spec));
+        *out = less != NULL ? less : spec;
         return ST_OK;
     }
     free(spec);

@@ -11,6 +11,7 @@
 #include "comm/sockets.h"
 #include "common/host/environment.h"
 #include "common/status.h"
+#include "trainer/graph/library.h"
 #include "trainer/program/check.h"
 #include "trainer/program/rank.h"
 #include "trainer/standalone/local.h"
@@ -28,6 +29,7 @@ static const char usage[] =
     "       cairn-trainer --inputs JOBFILE [--set KEY=VALUE]...\n"
     "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
     "       cairn-trainer --import FILE --job-file JOBFILE --to DIR [--set KEY=VALUE]... [--json]\n"
+    "       cairn-trainer --model LIBRARY --sample CHANNELS,HEIGHT,WIDTH,CLASSES|CONTEXT,VOCAB\n"
     "       cairn-trainer --replay DIR [--from DIR] [--json] [--quiet]\n"
     "\n"
     "The first form is started by cairn-agent: one rank of a job. The token is read from the\n"
@@ -37,6 +39,7 @@ static const char usage[] =
     "--inputs looks whether the job's data and weights fit it; if not it says why, and ends\n"
     "with exit code 3.\n"
     "--check measures the devices of this machine and the paths between them.\n"
+    "--model prints the graph that a library makes for such samples (docs/model.md).\n"
     "--import makes a checkpoint's folder of a safetensors file's weights. --replay trains\n"
     "from one checkpoint to another once more, and compares the digests.\n";
 
@@ -47,7 +50,8 @@ struct trainer_arguments {
     struct replay_options replay;
     const char *sets[SETS_MAX];
     char token[TOKEN_BYTES];
-    int token_fd; /* -1: none */
+    const char *library, *sample; /* --model */
+    int token_fd;                 /* -1: none */
 };
 
 static enum status parse_number(const char *text, uint64_t max, uint64_t *out)
@@ -99,6 +103,12 @@ static bool take_path(struct trainer_arguments *a, int option, const char *text)
         return true;
     case 'y':
         a->rank.sums = text[0] != '\0' ? text : NULL; /* "": none */
+        return true;
+    case 'M':
+        a->library = text;
+        return true;
+    case 'S':
+        a->sample = text;
         return true;
     case 'P':
         a->rank.peaks = text[0] != '\0' ? text : NULL;
@@ -204,6 +214,8 @@ static enum status parse_arguments(int argc, char **argv, struct trainer_argumen
         { "import", required_argument, NULL, 'i' },
         { "job-file", required_argument, NULL, 'l' },
         { "to", required_argument, NULL, 'u' },
+        { "model", required_argument, NULL, 'M' },
+        { "sample", required_argument, NULL, 'S' },
         { "replay", required_argument, NULL, 'e' },
         { "from", required_argument, NULL, 'b' },
         { "quiet", no_argument, NULL, 'q' },
@@ -226,7 +238,8 @@ static enum status parse_arguments(int argc, char **argv, struct trainer_argumen
             return st;
     }
     a->local.sets = a->sets;
-    if ((a->local.import_file != NULL) != (a->local.import_dir != NULL))
+    if ((a->local.import_file != NULL) != (a->local.import_dir != NULL) ||
+        (a->library != NULL) != (a->sample != NULL))
         return ST_INVALID;
     return optind == argc ? ST_OK : ST_INVALID;
 }
@@ -267,6 +280,8 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "cairn-trainer: %s\n", why.text);
         return 2;
     }
+    if (a.library != NULL)
+        return library_run(a.library, a.sample);
     if (a.replay.to != NULL)
         return replay_run(&a.replay);
     if (a.local.job_path != NULL)

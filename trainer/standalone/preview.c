@@ -16,6 +16,7 @@
 #include "session/memory/headroom.h"
 #include "trainer/device/device.h"
 #include "trainer/standalone/preview_data.h"
+#include "trainer/standalone/preview_graph.h"
 #include "trainer/standalone/preview_pipeline.h"
 #include "trainer/standalone/preview_stages.h"
 #include "trainer/state/initial_state.h"
@@ -33,6 +34,7 @@ struct preview {
     struct dataset *train, *eval;
     struct settings settings;
     struct tape *tape;
+    struct jobspec_graph *graph; /* of a model of one's own, or NULL */
     struct device device;
     bool has_device;
     struct reason no_device; /* why there is none */
@@ -539,8 +541,12 @@ static enum status open_inputs(struct preview *p)
     if (st == ST_OK) {
         st = settings_derive(p->job, p->train->samples, &p->settings, p->reason);
     }
+    const struct build_options options = { .job = p->job };
+    struct built_model model = { NULL };
     if (st == ST_OK)
-        st = build_tape(p->job, p->train, &p->tape, p->reason);
+        st = build_model(&options, p->train, &model, p->reason);
+    p->tape = model.tape;
+    p->graph = model.graph;
     if (st == ST_OK)
         st = initial_state_check(p->job, io_system(), p->tape, p->reason);
     return st;
@@ -565,6 +571,8 @@ static enum status print_all(struct preview *p)
         st = print_audits(p);
     if (st == ST_OK)
         st = print_saving(p);
+    if (st == ST_OK && p->graph != NULL)
+        st = preview_graph_print(p->graph, p->tape, p->out);
     if (st != ST_OK || !p->has_device)
         return st == ST_OK ? print_tape(p) : st;
     st = print_memory(p);
@@ -574,6 +582,7 @@ static enum status print_all(struct preview *p)
 static void close_preview(struct preview *p)
 {
     tape_free(p->tape);
+    free(p->graph);
     dataset_close(p->train);
     dataset_close(p->eval);
     device_close(&p->device);

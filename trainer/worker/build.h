@@ -32,3 +32,15 @@ MUST_CHECK enum status build_dataset(const struct build_options *options, struct
 /* The model for samples like those of data, without weights. The caller owns *out. */
 MUST_CHECK enum status build_tape(const struct jobspec *job, const struct dataset *data,
                                   struct tape **out, struct reason *reason);
+
+#define BUILD_PINS_BYTES 160
+
+struct built_model {
+    struct tape *tape;           /* owned by the caller, as the graph */
+    struct jobspec_graph *graph; /* of a model of one's own; NULL: of another */
+    char pins[BUILD_PINS_BYTES]; /* JSON: what the model is known by; "": by the job alone */
+};
+
+/* Like build_tape, with more of the model. progress: as in build_options. */
+MUST_CHECK enum status build_model(const struct build_options *options, const struct dataset *data,
+                                   struct built_model *out, struct reason *reason);

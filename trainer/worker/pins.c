@@ -36,6 +36,8 @@ enum status worker_pins(struct worker *worker, struct buf *out, struct reason *r
         st = plan_pins(worker->plans[0], out);
     if (st == ST_OK && worker->options.job->train.micro_batch == 0)
         st = buf_printf(out, ",\"micro_batch\":%u", worker->settings.micro_batch);
+    if (st == ST_OK && worker->model_pins[0] != '\0')
+        st = buf_printf(out, ",\"model\":%s", worker->model_pins);
     if (st == ST_OK && worker_is_fast(worker))
         st = buf_append_text(out, ",\"reduction\":\"fast\"");
     if (st == ST_OK)

@@ -52,6 +52,7 @@
 #include "trainer/tape/plan.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
+#include "trainer/worker/build.h"
 #include "trainer/worker/ownership.h"
 #include "trainer/worker/settings.h"
 
@@ -119,6 +120,7 @@ struct worker {
 
     struct device device;
     struct tape *tape;
+    char model_pins[BUILD_PINS_BYTES]; /* as in struct built_model */
     /* Plans, one for each chunk of the stage, or one for the whole tape. Evaluations' are NULL
      * without any. */
     struct plan *plans[STAGE_CHUNKS_MAX], *eval_plans[STAGE_CHUNKS_MAX];

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/reducer_order.h"
 #include "common/check.h"
@@ -419,6 +420,22 @@ static enum status open_worker_device(struct worker *w, struct reason *reason)
     return device_open(&options, &w->device, reason);
 }
 
+static enum status open_model(struct worker *w, struct reason *reason)
+{
+    const struct build_options options = { .job = w->options.job,
+                                           .progress = progress_tick,
+                                           .progress_arg = w->options.progress };
+    const char *library = w->options.job->model.library;
+    struct built_model model;
+    const enum status st = build_model(&options, w->train.dataset, &model, reason);
+    free(model.graph);
+    w->tape = model.tape;
+    memcpy(w->model_pins, model.pins, sizeof(w->model_pins));
+    if (st != ST_OK && library[0] != '\0' && access(library, R_OK) != 0)
+        return worker_note_of_node(w, st); /* another node may have it */
+    return st;
+}
+
 enum status worker_open(const struct worker_options *options, struct worker **out,
                         struct reason *reason)
 {
@@ -439,7 +456,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
         st = settings_derive(options->job, w->train.dataset->samples, &w->settings, reason);
     }
     if (st == ST_OK)
-        st = build_tape(options->job, w->train.dataset, &w->tape, reason);
+        st = open_model(w, reason);
     if (st == ST_OK)
         st = cut_buckets(w, reason);
     if (st == ST_OK)

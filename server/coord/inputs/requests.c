@@ -101,10 +101,11 @@ static enum status could_connect(const struct coord *coord, const struct coord_j
 static enum status new_job(struct coord *coord, const struct jobspec *spec, const char *job_file,
                            struct coord_job **out)
 {
-    struct jobspec *copy = malloc(sizeof(*copy));
+    const size_t bytes = jobspec_bytes(spec);
+    struct jobspec *copy = malloc(bytes);
     if (copy == NULL)
         return ST_NO_MEMORY;
-    *copy = *spec;
+    memcpy(copy, spec, bytes);
     char id[16];
     struct journal_job row = {
         .id = id, .name = spec->name, .seq = next_seq(coord), .job_file = job_file, .pins = ""
