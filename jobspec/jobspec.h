@@ -59,12 +59,14 @@ struct jobspec_duration {
 
 struct jobspec_model {
     enum jobspec_arch arch;
-    int64_t classes;                              /* image models */
-    int64_t hidden;                               /* mlp */
-    enum jobspec_size size;                       /* gpt2; resolved: none, the numbers say it */
-    int64_t layers, heads, width, context, vocab; /* gpt2; context: tokens of a sample */
-    double dropout;                               /* gpt2 */
-    char weights[LIMIT_PATH]; /* safetensors to start from; "" : drawn from the seed */
+    int64_t classes;              /* image models */
+    int64_t hidden;               /* mlp */
+    enum jobspec_size size;       /* gpt2; resolved: none, the numbers say it */
+    int64_t layers, heads, width; /* gpt2, vit */
+    int64_t context, vocab;       /* gpt2; context: tokens of a sample */
+    int64_t patch;                /* vit: side in pixels */
+    double dropout;               /* gpt2, vit */
+    char weights[LIMIT_PATH];     /* safetensors to start from; "" : drawn from the seed */
 };
 
 /*
@@ -76,6 +78,9 @@ MUST_CHECK enum status jobspec_duration_steps(const struct jobspec_duration *dur
 
 /* True if the model reads tokens, not images. */
 bool jobspec_is_text(const struct jobspec_model *model);
+/* True if the model cuts images into patches, for 224×224 with three channels rather than 28×28
+ * with one: the side of a patch is 8 or more. */
+bool jobspec_has_large_patches(const struct jobspec_model *model);
 
 /* How the model is cut: 1 stage, or more. */
 struct jobspec_cuts {
@@ -293,7 +298,8 @@ int jobspec_moments(enum jobspec_optimizer name, double momentum);
 /*
  * Returns the number of a model's parameters. Of an image model it is that for the images with
  * which it was published: 28×28 with one channel for mlp and lenet, three channels for resnet18,
- * 224×224 with three channels for the larger ones. On other images it has a few more or less.
+ * 224×224 with three channels for the larger ones; for vit as jobspec_has_large_patches says. On
+ * other images it has a few more or less.
  */
 uint64_t jobspec_parameters(const struct jobspec_model *model);
 /* Bytes of the training state: parameters, as jobspec_parameters counts them, and moments. */

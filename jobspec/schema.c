@@ -17,7 +17,7 @@
 #define IMAGE_MODELS                                                                               \
     (FIELD_BIT(JOBSPEC_ARCH_MLP) | FIELD_BIT(JOBSPEC_ARCH_LENET) |                                 \
      FIELD_BIT(JOBSPEC_ARCH_RESNET18) | FIELD_BIT(JOBSPEC_ARCH_RESNET50) |                         \
-     FIELD_BIT(JOBSPEC_ARCH_RESNET152))
+     FIELD_BIT(JOBSPEC_ARCH_RESNET152) | FIELD_BIT(JOBSPEC_ARCH_VIT))
 #define IDX       FIELD_BIT(JOBSPEC_FORMAT_IDX)
 #define TEXT      FIELD_BIT(JOBSPEC_FORMAT_TEXT)
 #define TOKENS    FIELD_BIT(JOBSPEC_FORMAT_TOKENS)
@@ -31,6 +31,8 @@
 #define ADAMW                WHEN("train.optimizer.name", FIELD_BIT(JOBSPEC_OPTIMIZER_ADAMW))
 #define TEXTUAL              WHEN("model.arch", TEXT_MODELS)
 #define IMAGES               WHEN("model.arch", IMAGE_MODELS)
+#define TRANSFORMER          WHEN("model.arch", TEXT_MODELS | FIELD_BIT(JOBSPEC_ARCH_VIT))
+#define VIT                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_VIT))
 #define MLP                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_MLP))
 #define HALF                 WHEN("train.precision", HALVES)
 #define CUDA                 WHEN("workers.device", FIELD_BIT(JOBSPEC_DEVICE_CUDA))
@@ -56,13 +58,14 @@ static const struct field fields[] = {
     { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOBSPEC_WORDS(JOBSPEC_SIZES), TEXTUAL },
     { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", IMAGES },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
-    { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TEXTUAL },
-    { "model.heads", FIELD_INT, 0, AT(model.heads), 1, 1024, TEXTUAL },
-    { "model.width", FIELD_INT, 0, AT(model.width), 1, 65536, TEXTUAL },
+    { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TRANSFORMER },
+    { "model.heads", FIELD_INT, 0, AT(model.heads), 1, 1024, TRANSFORMER },
+    { "model.width", FIELD_INT, 0, AT(model.width), 1, 65536, TRANSFORMER },
     { "model.context", FIELD_INT, 0, AT(model.context), 1, 1 << 20, .fallback = "1024", TEXTUAL },
     { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, TEXTUAL },
     { "model.dropout", FIELD_REAL, FIELD_HIGH_OPEN, AT(model.dropout), 0, 1, .fallback = "0",
-      TEXTUAL },
+      TRANSFORMER },
+    { "model.patch", FIELD_INT, 0, AT(model.patch), 1, 1024, .fallback = "16", VIT },
     { "model.weights", FIELD_PATH, 0, AT(model.weights), .example = "weights: gpt2.safetensors" },
 
     { "data.train.format", FIELD_WORD, FIELD_REQUIRED, AT(data.train.format), .words = FORMATS,
@@ -265,6 +268,7 @@ static const struct {
     { "block_size", "model.context" },
     { "seq_len", "model.context" },
     { "vocab_size", "model.vocab" },
+    { "patch_size", "model.patch" },
     { "gradient_accumulation_steps", "train.accumulate" },
     { "cmd", "command.run" },
     { "entrypoint", "command.run" },

@@ -134,6 +134,23 @@ static uint64_t gpt2_parameters(const struct jobspec_model *model)
     return layers + ((uint64_t)model->vocab + (uint64_t)model->context) * w + 2 * w;
 }
 
+bool jobspec_has_large_patches(const struct jobspec_model *model)
+{
+    return model->arch == JOBSPEC_ARCH_VIT && model->patch >= 8;
+}
+
+/* Layers like GPT-2's. Before them the patches' matrix, the class token and the positions, behind
+ * them a norm and the classes. */
+static uint64_t vit_parameters(const struct jobspec_model *model)
+{
+    const uint64_t w = (uint64_t)model->width, patch = (uint64_t)model->patch;
+    const bool large = jobspec_has_large_patches(model);
+    const uint64_t along = (large ? 224 : 28) / patch, pixels = (large ? 3 : 1) * patch * patch;
+    const uint64_t layers = (uint64_t)model->layers * (12 * w * w + 13 * w);
+    const uint64_t tokens = 1 + along * along;
+    return layers + (pixels + 1) * w + w + tokens * w + 2 * w + (w + 1) * (uint64_t)model->classes;
+}
+
 /* The last layer of an image model has inputs and a bias for each class. */
 uint64_t jobspec_parameters(const struct jobspec_model *model)
 {
@@ -151,6 +168,8 @@ uint64_t jobspec_parameters(const struct jobspec_model *model)
         return 58143808 + 2049 * classes;
     case JOBSPEC_ARCH_GPT2:
         return gpt2_parameters(model);
+    case JOBSPEC_ARCH_VIT:
+        return vit_parameters(model);
     case JOBSPEC_ARCH_NONE:
         break;
     }

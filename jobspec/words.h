@@ -17,7 +17,8 @@
     X(JOBSPEC_ARCH_RESNET18, "resnet18")                                                           \
     X(JOBSPEC_ARCH_RESNET50, "resnet50")                                                           \
     X(JOBSPEC_ARCH_RESNET152, "resnet152")                                                         \
-    X(JOBSPEC_ARCH_GPT2, "gpt2")
+    X(JOBSPEC_ARCH_GPT2, "gpt2")                                                                   \
+    X(JOBSPEC_ARCH_VIT, "vit")
 
 /* `model.size`: of GPT-2, the parameters of its published weights */
 #define JOBSPEC_SIZES(X)                                                                           \

@@ -17,25 +17,29 @@
 enum model_input { MODEL_IMAGES, MODEL_TOKENS };
 
 struct model_options {
-    const char *arch; /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2" */
+    const char *arch; /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2", "vit" */
     float label_smoothing;
 
     /* of image models */
     int64_t channels, height, width;
     int64_t classes;
     int64_t hidden; /* mlp */
+    int64_t patch;  /* vit: side, which divides the image's */
 
-    /* of text models; 0: model_text_defaults */
+    /* of transformers; 0: model_text_defaults */
     int64_t layers, heads, embed;
+    float dropout; /* after the embedding and before each residual addition */
+
+    /* of text models; 0: likewise */
     int64_t context; /* T */
     int64_t vocab;
-    float dropout; /* after the embedding and before each residual addition */
 };
 
 /* Returns the kind of input of an architecture. ST_NOT_FOUND: no such model. */
 MUST_CHECK enum status model_input(const char *arch, enum model_input *out);
 
-/* Fills in layers, heads, embed, context and vocab where they are 0: with the smallest GPT-2's. */
+/* Fills in layers, heads, embed, context and vocab where they are 0, with the smallest GPT-2's,
+ * whose layers are those of ViT-B, too; and its patch. */
 void model_text_defaults(struct model_options *options);
 
 /*

@@ -8,7 +8,8 @@
 /* Returns the shape of synthetic images: that with which the architecture was published. */
 static struct dataset_shape synthetic_shape(const struct jobspec_model *model)
 {
-    bool large = model->arch == JOBSPEC_ARCH_RESNET50 || model->arch == JOBSPEC_ARCH_RESNET152;
+    const bool large = model->arch == JOBSPEC_ARCH_RESNET50 ||
+                       model->arch == JOBSPEC_ARCH_RESNET152 || jobspec_has_large_patches(model);
     return large ? (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 }
                  : (struct dataset_shape){ .channels = 1, .height = 28, .width = 28 };
 }
@@ -48,6 +49,14 @@ static void refuse_shape(const struct jobspec *job, const struct dataset *data,
                    (long long)model->vocab);
         return;
     }
+    if (model->arch == JOBSPEC_ARCH_VIT) {
+        reason_set(reason,
+                   "model.patch: images of %lldx%lldx%lld can't be cut into patches of %lldx%lld; "
+                   "use a patch that divides both sides",
+                   (long long)data->shape.channels, (long long)data->shape.height,
+                   (long long)data->shape.width, (long long)model->patch, (long long)model->patch);
+        return;
+    }
     reason_set(reason,
                "data.train: images of %lldx%lldx%lld are not what model.arch %s takes; use "
                "other images or another model",
@@ -67,6 +76,7 @@ enum status build_tape(const struct jobspec *job, const struct dataset *data, st
         .width = data->shape.width,
         .classes = model->classes,
         .hidden = model->hidden,
+        .patch = model->patch,
         .layers = model->layers,
         .heads = model->heads,
         .embed = model->width,
