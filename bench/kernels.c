@@ -91,7 +91,10 @@ static void *take(struct bench *b, size_t bytes)
 static int64_t image_side(const struct bench *b)
 {
     const char *model = b->options.model;
-    return strcmp(model, "resnet50") == 0 || strcmp(model, "resnet152") == 0 ? 224 : 28;
+    return strcmp(model, "resnet50") == 0 || strcmp(model, "resnet152") == 0 ||
+                   strcmp(model, "vit") == 0
+               ? 224
+               : 28;
 }
 
 /* Images and their labels, or tokens and the next ones. */
@@ -292,6 +295,7 @@ static double node_bytes(const struct bench *b, const struct tape_node *node, in
     case OP_GELU:
     case OP_DROPOUT:
     case OP_ROTARY:
+    case OP_SEQUENCE:
         return direction == 0 ? in + out + more : in + out;
     case OP_GATED: /* x, y; dy, x, dx */
         return direction == 0 ? in + out : 2.0 * in + out;
@@ -303,6 +307,7 @@ static double node_bytes(const struct bench *b, const struct tape_node *node, in
     case OP_LINEAR:
     case OP_EMBEDDING:
     case OP_ATTENTION:
+    case OP_SELECT:
     case OP_COUNT:
         break;
     }

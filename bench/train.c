@@ -7,6 +7,7 @@
  * Models
  *   resnet18, lenet, mlp  28×28×1
  *   resnet50, resnet152   224×224×3
+ *   vit                   ViT-B/16, 224×224×3
  *   gpt2, llama           124M and 110M, --seq tokens per sample; a sample of the figures is then a
  *                         token
  *
@@ -128,6 +129,11 @@ static void parse_lanes(const char *text, struct options *options)
     }
 }
 
+static bool is_large(const char *model)
+{
+    return strcmp(model, "resnet50") == 0 || strcmp(model, "vit") == 0;
+}
+
 static void set_option(struct options *options, int key, const char *value)
 {
     switch (key) {
@@ -189,7 +195,7 @@ static struct options parse(int argc, char **argv)
         set_option(&options, key, optarg);
     options.text = strcmp(options.model, "gpt2") == 0 || strcmp(options.model, "llama") == 0;
     if (options.batch == 0)
-        options.batch = options.text ? 4 : strcmp(options.model, "resnet50") == 0 ? 8 : 128;
+        options.batch = options.text ? 4 : is_large(options.model) ? 8 : 128;
     if (options.seq == 0)
         options.seq = 64;
     if (options.lane_count == 0)

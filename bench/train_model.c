@@ -92,7 +92,8 @@ static void upload(const struct train_model *model, void *to, const void *from, 
 static void choose_shape(struct train_model *model)
 {
     const char *arch = model->options.arch;
-    const bool large = strcmp(arch, "resnet50") == 0 || strcmp(arch, "resnet152") == 0;
+    const bool large =
+        strcmp(arch, "resnet50") == 0 || strcmp(arch, "resnet152") == 0 || strcmp(arch, "vit") == 0;
     must(model_input(arch, &model->input), arch);
     model->shape = (struct model_options){ .arch = arch,
                                            .channels = large ? 3 : 1,

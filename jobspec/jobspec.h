@@ -65,8 +65,9 @@ struct jobspec_model {
     int64_t classes;                              /* image models */
     int64_t hidden;                               /* mlp */
     enum jobspec_size size;                       /* gpt2; resolved: none, the numbers say it */
-    int64_t layers, heads, width, context, vocab; /* text models; context: tokens of a sample */
-    double dropout;                               /* gpt2 */
+    int64_t layers, heads, width, context, vocab; /* transformers; context: tokens of a sample */
+    int64_t patch;                                /* vit: side in pixels */
+    double dropout;                               /* gpt2, vit */
     int64_t kv_heads, intermediate;               /* llama */
     double rope_theta, norm_eps;                  /* llama */
     bool tied;                /* llama: the output's weight is the table of tokens */
@@ -85,6 +86,9 @@ MUST_CHECK enum status jobspec_duration_steps(const struct jobspec_duration *dur
 
 /* True if the model reads tokens, not images. */
 bool jobspec_is_text(const struct jobspec_model *model);
+/* True if the model cuts images into patches, for 224×224 with three channels rather than 28×28
+ * with one: the side of a patch is 8 or more. */
+bool jobspec_has_large_patches(const struct jobspec_model *model);
 
 /* How the model is cut: 1 stage, or more. */
 struct jobspec_cuts {
@@ -322,8 +326,8 @@ int jobspec_moments(enum jobspec_optimizer name, double momentum);
 /*
  * Returns the number of a model's parameters. Of an image model it is that for the images with
  * which it was published: 28×28 with one channel for mlp and lenet, three channels for resnet18,
- * 224×224 with three channels for the larger ones. On other images it has a few more or less. What
- * a library makes isn't known: 0.
+ * 224×224 with three channels for the larger ones; for vit as jobspec_has_large_patches says. On
+ * other images it has a few more or less. What a library makes isn't known: 0.
  */
 uint64_t jobspec_parameters(const struct jobspec_model *model);
 /* Bytes of the training state: parameters, as jobspec_parameters counts them, and moments. */

@@ -46,6 +46,8 @@ static const struct {
     { "resnet-18", "resnet18" },
     { "resnet-50", "resnet50" },
     { "resnet-152", "resnet152" },
+    { "vit-b", "vit" },
+    { "vision-transformer", "vit" },
 };
 
 /* What a user can do instead of a word that isn't built. */

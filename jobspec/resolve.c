@@ -270,7 +270,7 @@ static void check_times(struct reader *reader)
     }
 }
 
-/* ---- text models ---- */
+/* ---- transformers ---- */
 
 /* Radford et al., "Language models are unsupervised multitask learners", 2019, table 2; the counts
  * that people call them by are those of the released weights. */
@@ -283,7 +283,7 @@ static const struct size_numbers {
     [JOBSPEC_SIZE_1558M] = { 48, 25, 1600 },
 };
 
-/* Fills the numbers of a text model that the file doesn't give, by its size. */
+/* Fills the numbers of a transformer that the file doesn't give, by its size. */
 static void fill_size(struct reader *reader)
 {
     struct jobspec_model *model = &reader->job.model;
@@ -310,12 +310,12 @@ static void fill_size(struct reader *reader)
     model->size = JOBSPEC_SIZE_NONE;
 }
 
-static void resolve_text_model(struct reader *reader)
+static void resolve_transformer(struct reader *reader)
 {
     struct jobspec *job = &reader->job;
     struct jobspec_model *model = &job->model;
     fill_size(reader);
-    if (!reader_has(reader, "model.vocab")) {
+    if (jobspec_is_text(model) && !reader_has(reader, "model.vocab")) {
         bool bytes = job->data.train.format == JOBSPEC_FORMAT_TEXT;
         bool llama = model->arch == JOBSPEC_ARCH_LLAMA;
         model->vocab = bytes   ? JOBSPEC_VOCAB_BYTES
@@ -386,10 +386,10 @@ static void check_model(struct reader *reader)
     check_data(reader, "data.eval.format", job->data.eval.format);
     if (job_is_own(job))
         reader_resolve_own(reader);
+    else if (jobspec_is_text(&job->model) || job->model.arch == JOBSPEC_ARCH_VIT)
+        resolve_transformer(reader);
     if (!jobspec_is_text(&job->model))
         return;
-    if (!job_is_own(job))
-        resolve_text_model(reader);
     if (reader_has(reader, "data.augment") && (job->data.augment.crop || job->data.augment.flip)) {
         reader_mistake(reader, "data.augment", "remove this key",
                        "data.augment is for images, but model.arch %s reads tokens",

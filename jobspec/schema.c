@@ -17,7 +17,7 @@
 #define IMAGE_MODELS                                                                               \
     (FIELD_BIT(JOBSPEC_ARCH_MLP) | FIELD_BIT(JOBSPEC_ARCH_LENET) |                                 \
      FIELD_BIT(JOBSPEC_ARCH_RESNET18) | FIELD_BIT(JOBSPEC_ARCH_RESNET50) |                         \
-     FIELD_BIT(JOBSPEC_ARCH_RESNET152))
+     FIELD_BIT(JOBSPEC_ARCH_RESNET152) | FIELD_BIT(JOBSPEC_ARCH_VIT))
 #define OWN_MODELS (FIELD_BIT(JOBSPEC_ARCH_GRAPH) | FIELD_BIT(JOBSPEC_ARCH_LIBRARY))
 #define IDX       FIELD_BIT(JOBSPEC_FORMAT_IDX)
 #define TEXT      FIELD_BIT(JOBSPEC_FORMAT_TEXT)
@@ -48,6 +48,10 @@
 #define OWN                  WHEN("model.arch", OWN_MODELS)
 #define GRAPH                WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GRAPH))
 #define LIBRARY              WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_LIBRARY))
+#define TRANSFORMER          WHEN("model.arch", TEXT_MODELS | FIELD_BIT(JOBSPEC_ARCH_VIT))
+#define VIT                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_VIT))
+#define DROPPING                                                                                   \
+    WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_VIT))
 #define MLP                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_MLP))
 #define HALF                 WHEN("train.precision", HALVES)
 #define CUDA                 WHEN("workers.device", FIELD_BIT(JOBSPEC_DEVICE_CUDA))
@@ -72,19 +76,20 @@ static const struct field fields[] = {
     { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOBSPEC_WORDS(JOBSPEC_SIZES), GPT2 },
     { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", CLASSIFYING },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
-    { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TEXTUAL },
-    { "model.heads", FIELD_INT, 0, AT(model.heads), 1, 1024, TEXTUAL },
-    { "model.width", FIELD_INT, 0, AT(model.width), 1, 65536, TEXTUAL },
+    { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TRANSFORMER },
+    { "model.heads", FIELD_INT, 0, AT(model.heads), 1, 1024, TRANSFORMER },
+    { "model.width", FIELD_INT, 0, AT(model.width), 1, 65536, TRANSFORMER },
     { "model.context", FIELD_INT, 0, AT(model.context), 1, 1 << 20, .fallback = "1024", READING },
     { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, READING },
     { "model.dropout", FIELD_REAL, FIELD_HIGH_OPEN, AT(model.dropout), 0, 1, .fallback = "0",
-      GPT2 },
+      DROPPING },
     { "model.kv_heads", FIELD_INT, 0, AT(model.kv_heads), 1, 1024, LLAMA },
     { "model.intermediate", FIELD_INT, 0, AT(model.intermediate), 1, 1 << 20, LLAMA },
     { "model.rope_theta", FIELD_REAL, 0, AT(model.rope_theta), 1, 1e9, .fallback = "10000", LLAMA },
     { "model.norm_eps", FIELD_REAL, 0, AT(model.norm_eps), EPS_LEAST, 1, .fallback = "1e-5",
       LLAMA },
     { "model.tied", FIELD_BOOL, 0, AT(model.tied), .fallback = "false", LLAMA },
+    { "model.patch", FIELD_INT, 0, AT(model.patch), 1, 1024, .fallback = "16", VIT },
     { "model.weights", FIELD_PATH, 0, AT(model.weights), .example = "weights: gpt2.safetensors" },
     { "model.input", FIELD_SIZES, 0, AT(model.input), 1, 16384, OWN, .example = "[3, 32, 32]" },
     { "model.library", FIELD_PATH, FIELD_WITH_SECTION, AT(model.library), LIBRARY,
@@ -312,6 +317,7 @@ static const struct {
     { "block_size", "model.context" },
     { "seq_len", "model.context" },
     { "vocab_size", "model.vocab" },
+    { "patch_size", "model.patch" },
     { "gradient_accumulation_steps", "train.accumulate" },
     { "cmd", "command.run" },
     { "entrypoint", "command.run" },

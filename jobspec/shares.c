@@ -149,6 +149,23 @@ static uint64_t llama_parameters(const struct jobspec_model *model)
     return (uint64_t)model->layers * layer + (uint64_t)model->vocab * w * (model->tied ? 1 : 2) + w;
 }
 
+bool jobspec_has_large_patches(const struct jobspec_model *model)
+{
+    return model->arch == JOBSPEC_ARCH_VIT && model->patch >= 8;
+}
+
+/* Layers like GPT-2's. Before them the patches' matrix, the class token and the positions, behind
+ * them a norm and the classes. */
+static uint64_t vit_parameters(const struct jobspec_model *model)
+{
+    const uint64_t w = (uint64_t)model->width, patch = (uint64_t)model->patch;
+    const bool large = jobspec_has_large_patches(model);
+    const uint64_t along = (large ? 224 : 28) / patch, pixels = (large ? 3 : 1) * patch * patch;
+    const uint64_t layers = (uint64_t)model->layers * (12 * w * w + 13 * w);
+    const uint64_t tokens = 1 + along * along;
+    return layers + (pixels + 1) * w + w + tokens * w + 2 * w + (w + 1) * (uint64_t)model->classes;
+}
+
 /* The last layer of an image model has inputs and a bias for each class. */
 uint64_t jobspec_parameters(const struct jobspec_model *model)
 {
@@ -168,6 +185,8 @@ uint64_t jobspec_parameters(const struct jobspec_model *model)
         return gpt2_parameters(model);
     case JOBSPEC_ARCH_LLAMA:
         return llama_parameters(model);
+    case JOBSPEC_ARCH_VIT:
+        return vit_parameters(model);
     case JOBSPEC_ARCH_GRAPH:
         return model->parameters;
     case JOBSPEC_ARCH_LIBRARY:

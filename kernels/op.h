@@ -38,11 +38,14 @@
  *   dropout          x, (residual like x) → (keep ? x / (1 - p) : 0) (+ residual)
  *   layer_norm       x [.., C] → norm(x)·γ + β, the norm over C
  *                    γ [C], β [C]; with rms: x/√(mean x² + eps)·γ, without β
- *   embedding        tokens i32 [N, T] → weight[token] (+ position[t]) [N, T, C]
+ *   embedding        tokens i32 [N, T], (residual [N, T, C]) → weight[token] (+ position[t])
+ *                    (+ residual) [N, T, C]; no position together with a residual
  *                    weight [V, C], (position [L, C], L >= T)
  *   attention        qkv [N, T, 3·C] → softmax(q·kᵀ/√D, causal)·v of each head [N, T, C]
  *                    q, k and v are C columns each; head h is columns [h·D, (h + 1)·D) of each,
- *                    D = C / heads
+ *                    D = C / heads; bidirectional: not causal, and
+ *                    (tokens i32 [N, T]): nobody sees the keys behind a sample's last token that
+ *                    isn't 0; of a sample without one the first key counts
  *   softmax_cross_entropy
  *                    logits [.., V], plain or pitched, labels i32 [..] → f32 [3]: the sum of the
  *                    losses, the number of labels that count (not -1), of right guesses
@@ -51,6 +54,10 @@
  *                    q and k of each head are turned by the token's place, and each head of k and
  *                    v is given to its heads / kv_heads neighbouring heads of q. At place t the
  *                    pair (i, i + D/2) of a head turns by t·rope_theta^(-2·i/D)
+ *   sequence         x [N, C, H, W] → [N, 1 + H·W, C]: row 0 first + position[0], row 1 + p
+ *                    x[.., p] + position[1 + p], p the pixel h·W + w
+ *                    first [C], position [1 + H·W, C]
+ *   select           x [N, T, C] → x[.., row, ..] [N, C], in x's dtype
  *
  * Source of rms: Zhang, Sennrich, "Root mean square layer normalization", 2019, equation 4; of
  *         gated: Shazeer, "GLU variants improve transformer", 2020, equation 6 (SwiGLU); of rotary:
@@ -70,11 +77,13 @@
     X(GELU, gelu, 1, 0, 0)                                                                         \
     X(DROPOUT, dropout, 2, 0, 0)                                                                   \
     X(LAYER_NORM, layer_norm, 1, 2, 0)                                                             \
-    X(EMBEDDING, embedding, 1, 2, 0)                                                               \
-    X(ATTENTION, attention, 1, 0, 0)                                                               \
+    X(EMBEDDING, embedding, 2, 2, 0)                                                               \
+    X(ATTENTION, attention, 2, 0, 0)                                                               \
     X(SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy, 2, 0, 0)                                       \
     X(GATED, gated, 1, 0, 0)                                                                       \
-    X(ROTARY, rotary, 1, 0, 0)
+    X(ROTARY, rotary, 1, 0, 0)                                                                     \
+    X(SEQUENCE, sequence, 1, 2, 0)                                                                 \
+    X(SELECT, select, 1, 0, 0)
 
 #define OP_ENUM(upper, lower, in, params, stats) OP_##upper,
 enum op { OP_LIST(OP_ENUM) OP_COUNT };
@@ -112,12 +121,14 @@ struct op_attr {
     int64_t out;                /* conv2d: output channels; linear: features; embedding: C */
     int64_t rows, positions;    /* embedding: V and L (0: none) */
     int kernel, stride, pad;    /* conv2d, max_pool: square windows */
-    int heads;                  /* attention; always causal */
+    int heads;                  /* attention */
+    bool bidirectional;         /* attention: each token sees all, not only those before it */
+    int64_t row;                /* select */
     int layer;                  /* dropout: ordinal on the tape, a word of its random counters */
     enum activation activation; /* linear: fused; gelu: which */
     bool bias;                  /* conv2d, linear */
     bool relu;                  /* batch_norm: fused */
-    bool residual;              /* batch_norm, linear, dropout: in[1] is added */
+    bool residual;              /* batch_norm, linear, dropout, embedding: in[1] is added */
     float eps;                  /* batch_norm, layer_norm */
     float drop;                 /* dropout: probability, in [0, 1) */
     float label_smoothing;      /* softmax_cross_entropy, in [0, 1) */

@@ -97,6 +97,19 @@ static std::vector<unsigned char> random_bytes(enum dtype dtype, size_t count, d
     return bytes;
 }
 
+/* Causal, of all keys. */
+static struct cuda_attention shape_of(int64_t samples, int64_t tokens, int heads, int dim,
+                                      enum dtype dtype)
+{
+    struct cuda_attention shape = {};
+    shape.samples = samples;
+    shape.tokens = tokens;
+    shape.heads = heads;
+    shape.dim = dim;
+    shape.dtype = dtype;
+    return shape;
+}
+
 struct inputs {
     std::vector<unsigned char> qkv, dout;
 };
@@ -141,10 +154,25 @@ static void run_end(void)
 #endif
 }
 
-static struct outcome run(const struct cuda_attention *shape, const struct inputs &inputs,
+/* keys: in host memory, or NULL. */
+static int32_t *device_keys(const int32_t *keys, int64_t samples)
+{
+    if (keys == nullptr)
+        return nullptr;
+    void *memory = device_alloc((size_t)samples * sizeof(*keys), 16);
+    device_put(memory, keys, (size_t)samples * sizeof(*keys));
+    return (int32_t *)memory;
+}
+
+/* host: a shape whose keys are in host memory. */
+static struct outcome run(const struct cuda_attention *host, const struct inputs &inputs,
                           uint64_t seed)
 {
     run_begin(seed);
+    struct cuda_attention device = *host;
+    int32_t *const keys = device_keys(host->keys, host->samples);
+    device.keys = keys;
+    const struct cuda_attention *const shape = &device;
     const size_t lse_bytes = cuda_attention_lse_bytes(shape);
     void *qkv = device_copy(inputs.qkv), *dout = device_copy(inputs.dout);
     void *out = device_alloc(inputs.dout.size(), 16), *dqkv = device_alloc(inputs.qkv.size(), 16);
@@ -157,8 +185,10 @@ static struct outcome run(const struct cuda_attention *shape, const struct input
                                host_copy(dqkv, inputs.qkv.size()) };
     assert_true(host_copy(qkv, inputs.qkv.size()) == inputs.qkv);
     assert_true(host_copy(dout, inputs.dout.size()) == inputs.dout);
-    for (void *memory : { qkv, dout, out, dqkv, (void *)lse, scratch })
-        device_free(memory);
+    for (void *memory : { qkv, dout, out, dqkv, (void *)lse, scratch, (void *)keys }) {
+        if (memory != nullptr)
+            device_free(memory);
+    }
     run_end();
     return outcome;
 }
@@ -174,6 +204,8 @@ struct reference_head {
     const double *q, *k, *v, *dout;
     double *out, *lse, *dq, *dk, *dv;
     size_t tokens, dim, wide, narrow;
+    size_t keys; /* that anybody sees */
+    bool bidirectional;
 };
 
 static double dot(const double *x, const double *y, size_t n)
@@ -195,20 +227,21 @@ static void reference_row(const struct reference_head *h, size_t row)
     const double scale = 1 / sqrt((double)h->dim);
     const double *q = h->q + row * h->wide, *dout = h->dout + row * h->narrow;
     double *out = h->out + row * h->narrow, max = -INFINITY, sum = 0, delta = 0;
-    values p(row + 1);
-    for (size_t key = 0; key <= row; key++) {
+    const size_t seen = h->bidirectional || row >= h->keys ? h->keys : row + 1;
+    values p(seen);
+    for (size_t key = 0; key < seen; key++) {
         p[key] = scale * dot(q, h->k + key * h->wide, h->dim);
         max = fmax(max, p[key]);
     }
-    for (size_t key = 0; key <= row; key++)
+    for (size_t key = 0; key < seen; key++)
         sum += exp(p[key] - max);
     h->lse[row] = max + log(sum);
-    for (size_t key = 0; key <= row; key++) {
+    for (size_t key = 0; key < seen; key++) {
         p[key] = exp(p[key] - h->lse[row]);
         add_scaled(out, h->v + key * h->wide, p[key], h->dim);
     }
     delta = dot(out, dout, h->dim);
-    for (size_t key = 0; key <= row; key++) {
+    for (size_t key = 0; key < seen; key++) {
         const double ds = p[key] * (dot(dout, h->v + key * h->wide, h->dim) - delta);
         add_scaled(h->dv + key * h->wide, dout, p[key], h->dim);
         add_scaled(h->dk + key * h->wide, q, ds * scale, h->dim);
@@ -225,6 +258,7 @@ static struct reference reference_of(const struct cuda_attention *shape,
     const size_t dim = (size_t)shape->dim, width = heads * dim;
     struct reference r = { values(dout.size()), values(dout.size() / dim), values(qkv.size()) };
     for (size_t sample = 0; sample < (size_t)shape->samples; sample++) {
+        const size_t keys = shape->keys == nullptr ? tokens : (size_t)shape->keys[sample];
         for (size_t head = 0; head < heads; head++) {
             const size_t wide = sample * tokens * 3 * width + head * dim;
             const size_t narrow = sample * tokens * width + head * dim;
@@ -240,7 +274,9 @@ static struct reference reference_of(const struct cuda_attention *shape,
                                               tokens,
                                               dim,
                                               3 * width,
-                                              width };
+                                              width,
+                                              keys,
+                                              shape->bidirectional };
             for (size_t row = 0; row < tokens; row++)
                 reference_row(&h, row);
         }
@@ -311,9 +347,53 @@ static void check(const struct cuda_attention *shape, double size)
 static void check_lengths(int dim, enum dtype dtype, int64_t samples, int heads)
 {
     for (int64_t tokens : { 1, 17, 64, 65, 130 }) {
-        const struct cuda_attention shape = { samples, tokens, heads, dim, dtype };
+        const struct cuda_attention shape = shape_of(samples, tokens, heads, dim, dtype);
         check(&shape, 1);
     }
+}
+
+/* Three samples, of which one has all keys, one half of them and one a single one; in both
+ * directions, then causal. */
+static void check_keys(int dim, enum dtype dtype, int64_t tokens)
+{
+    const int32_t keys[] = { (int32_t)tokens, (int32_t)(tokens + 1) / 2, 1 };
+    struct cuda_attention shape = shape_of(3, tokens, 1, dim, dtype);
+    shape.bidirectional = true;
+    check(&shape, 1);
+    shape.keys = keys;
+    check(&shape, 1);
+    shape.bidirectional = false;
+    check(&shape, 1);
+}
+
+static void keys_that_are_not_seen_are_left_out(void **state)
+{
+    (void)state;
+    for (int dim : { 32, 64, 128 })
+        check_keys(dim, DTYPE_BF16, dim == 64 ? 150 : 67);
+    check_keys(96, DTYPE_F16, 33);
+    check_keys(8, DTYPE_F32, 130);
+    check_keys(80, DTYPE_F32, 17);
+}
+
+static void tokens_say_how_many_keys_are_seen(void **state)
+{
+    (void)state;
+    int32_t tokens[4][70] = { { 0 }, { 0, 5 }, { 1, 0, -3 }, { 0 } };
+    const int32_t want[4] = { 1, 2, 3, 70 };
+    int32_t have[4] = { 0 };
+    tokens[3][69] = 7;
+    const struct cuda_attention shape = shape_of(4, 70, 1, 64, DTYPE_BF16);
+    void *from = device_alloc(sizeof(tokens), 16), *to = device_alloc(sizeof(have), 16);
+    run_begin(1);
+    device_put(from, tokens, sizeof(tokens));
+    assert_int_equal(cuda_attention_keys(&shape, (const int32_t *)from, (int32_t *)to, nullptr),
+                     ST_OK);
+    device_get(have, to, sizeof(have));
+    run_end();
+    assert_memory_equal(have, want, sizeof(want));
+    device_free(from);
+    device_free(to);
 }
 
 static void width_32_agrees_with_float64_for_all_lengths(void **state)
@@ -348,13 +428,13 @@ static void many_tiles_agree_with_float64(void **state)
 {
     (void)state;
     const struct cuda_attention shapes[] = {
-        { 1, 421, 1, 64, DTYPE_BF16 },
-        { 1, 257, 1, 128, DTYPE_F16 },
-        { 1, 384, 2, 32, DTYPE_BF16 },
+        shape_of(1, 421, 1, 64, DTYPE_BF16),
+        shape_of(1, 257, 1, 128, DTYPE_F16),
+        shape_of(1, 384, 2, 32, DTYPE_BF16),
 #if !defined(CAIRN_EMULATE)
-        { 2, 1024, 3, 64, DTYPE_BF16 },
-        { 1, 2011, 2, 128, DTYPE_BF16 },
-        { 1, 1024, 2, 64, DTYPE_F32 },
+        shape_of(2, 1024, 3, 64, DTYPE_BF16),
+        shape_of(1, 2011, 2, 128, DTYPE_BF16),
+        shape_of(1, 1024, 2, 64, DTYPE_F32),
 #endif
     };
     for (const struct cuda_attention &shape : shapes)
@@ -365,8 +445,8 @@ static void large_scores_agree_with_float64(void **state)
 {
     (void)state;
     const struct cuda_attention shapes[] = {
-        { 1, 150, 1, 64, DTYPE_F16 },
-        { 1, 150, 1, 48, DTYPE_F32 },
+        shape_of(1, 150, 1, 64, DTYPE_F16),
+        shape_of(1, 150, 1, 48, DTYPE_F32),
     };
     for (const struct cuda_attention &shape : shapes)
         check(&shape, 6); /* scores to about 300: exp would overflow without the maximum */
@@ -385,7 +465,7 @@ static void the_plain_kernel_agrees_with_float64(void **state)
 static void shapes_beyond_the_limits_are_refused(void **state)
 {
     (void)state;
-    const struct cuda_attention good = { 1, 8, 1, 64, DTYPE_BF16 };
+    const struct cuda_attention good = shape_of(1, 8, 1, 64, DTYPE_BF16);
     assert_true(cuda_attention_supported(&good));
     assert_string_equal(cuda_attention_implementation(&good), "flash-mma-64");
     struct cuda_attention bad[] = { good, good, good, good, good, good, good };
@@ -400,6 +480,7 @@ static void shapes_beyond_the_limits_are_refused(void **state)
         assert_false(cuda_attention_supported(&shape));
         assert_int_equal(cuda_attention_forward(&shape, nullptr, nullptr, nullptr, nullptr),
                          ST_INVALID);
+        assert_int_equal(cuda_attention_keys(&shape, nullptr, nullptr, nullptr), ST_INVALID);
         assert_int_equal(cuda_attention_backward(&shape, nullptr, nullptr, nullptr, nullptr,
                                                  nullptr, nullptr, nullptr),
                          ST_INVALID);
@@ -417,6 +498,8 @@ int main(void)
         cmocka_unit_test(many_tiles_agree_with_float64),
         cmocka_unit_test(large_scores_agree_with_float64),
         cmocka_unit_test(the_plain_kernel_agrees_with_float64),
+        cmocka_unit_test(keys_that_are_not_seen_are_left_out),
+        cmocka_unit_test(tokens_say_how_many_keys_are_seen),
         cmocka_unit_test(shapes_beyond_the_limits_are_refused),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

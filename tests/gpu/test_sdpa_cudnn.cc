@@ -13,7 +13,7 @@ static const bool asked_for = true;
 static const bool asked_for = false;
 #endif
 
-static const struct cuda_attention good = { 2, 128, 4, 64, DTYPE_BF16 };
+static const struct cuda_attention good = { 2, 128, 4, 64, DTYPE_BF16, false, nullptr };
 
 static void it_is_chosen_only_where_the_build_asks_for_it(void **state)
 {

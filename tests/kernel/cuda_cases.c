@@ -129,12 +129,18 @@ static void layer_norm_and_embedding_are_their_definition(void **state)
         { "embedding, half", EMBEDDING, .out_dtype = DTYPE_BF16,
           .attr = { .out = 19, .rows = 5, .positions = 7 } },
         { "embedding, inference", EMBEDDING, .attr = { .out = 4, .rows = 3 }, .inference = true },
+        { "residual", EMBEDDING, .attr = { .out = 19, .rows = 2, .residual = true } },
+        { "residual, half", EMBEDDING, .out_dtype = DTYPE_BF16,
+          .attr = { .out = 16, .rows = 5, .residual = true } },
     };
     CHECK_ALL(cases);
 }
 
 #define ATTENTION(t, h, d)                                                                         \
     .op = OP_ATTENTION, .ndim = 3, .dims = { 2, (t), 3 * (h) * (d) }, .attr = { .heads = (h) }
+#define BOTH(t, h, d)                                                                              \
+    .op = OP_ATTENTION, .ndim = 3, .dims = { 3, (t), 3 * (h) * (d) },                              \
+    .attr = { .heads = (h), .bidirectional = true }
 #define LOSS(rows, n) .op = OP_SOFTMAX_CROSS_ENTROPY, .ndim = 3, .dims = { 2, (rows), (n) }
 
 static void attention_and_loss_are_their_definition(void **state)
@@ -145,6 +151,14 @@ static void attention_and_loss_are_their_definition(void **state)
         { "half", ATTENTION(21, 2, 16), HALF },
         { "half, tensor cores", ATTENTION(33, 1, 32), HALF },
         { "inference", ATTENTION(20, 1, 8), .inference = true },
+        { "both directions", BOTH(13, 3, 8) },
+        { "both, half, tensor cores", BOTH(33, 1, 32), HALF },
+        { "both, inference", BOTH(20, 1, 8), .inference = true },
+        { "padded", BOTH(67, 1, 8), .padded = true },
+        { "padded, half, tensor cores", BOTH(70, 1, 32), HALF, .padded = true },
+        { "padded, inference", BOTH(20, 1, 8), .inference = true, .padded = true },
+        { "padded, causal", ATTENTION(20, 1, 8), .padded = true },
+        { "padded, causal, tensor cores", ATTENTION(35, 1, 32), HALF, .padded = true },
         { "loss", LOSS(5, 37) },
         { "loss, smoothed", LOSS(4, 21), .attr = { .label_smoothing = 0.1f } },
         { "loss, half", LOSS(5, 37), .dtype = DTYPE_BF16 },
@@ -262,6 +276,26 @@ static void batch_norm_is_its_definition(void **state)
 #define POOL(k, s, p)                                                                              \
     .op = OP_MAX_POOL, .ndim = 4, .attr = { .kernel = (k), .stride = (s), .pad = (p) }
 
+static void sequence_and_select_are_their_definition(void **state)
+{
+    static const struct op_case cases[] = {
+        { "sequence", .op = OP_SEQUENCE, .ndim = 4, .dims = { 3, 20, 2, 3 }, NHWC },
+        { "sequence, odd", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 21, 2, 3 }, NHWC },
+        { "sequence, plain", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 3, 2, 2 } },
+        { "sequence, half", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 8, 2, 2 }, NHWC, HALF },
+        { "sequence to float32", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 8, 2, 2 }, NHWC,
+          .dtype = DTYPE_BF16 },
+        { "sequence, inference", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 8, 1, 1 }, NHWC,
+          .inference = true },
+        { "first", .op = OP_SELECT, .ndim = 3, .dims = { 3, 5, 7 } },
+        { "last", .op = OP_SELECT, .ndim = 3, .dims = { 2, 5, 8 }, .attr = { .row = 4 } },
+        { "select, half", .op = OP_SELECT, .ndim = 3, .dims = { 2, 5, 8 }, HALF,
+          .attr = { .row = 2 } },
+        { "select, float16", .op = OP_SELECT, .ndim = 3, .dims = { 2, 5, 8 }, F16 },
+    };
+    CHECK_ALL(cases);
+}
+
 static void pools_relu_and_flatten_are_their_definition(void **state)
 {
     static const struct op_case cases[] = {
@@ -334,6 +368,7 @@ int cuda_cases_run(const struct module *module)
         cmocka_unit_test(convolution_multiplies_in_bfloat16_and_tf32),
         cmocka_unit_test(batch_norm_is_its_definition),
         cmocka_unit_test(pools_relu_and_flatten_are_their_definition),
+        cmocka_unit_test(sequence_and_select_are_their_definition),
         cmocka_unit_test(float16_computes_the_same_functions),
         cmocka_unit_test(cuda_memory_of_parts_is_that_of_their_granules),
     };

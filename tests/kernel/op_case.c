@@ -78,30 +78,17 @@ static float *random_array(struct bench *b, uint32_t array, int64_t count, enum 
     return x;
 }
 
-static void find_counts(struct bench *b)
-{
-    const struct op_attr *attr = &b->spec.attr;
-    const int64_t *in = b->spec.in[0].dims;
-    if (b->spec.op == OP_CONV2D)
-        b->param_count[0] = attr->out * in[1] * attr->kernel * attr->kernel;
-    const int64_t columns = in[b->spec.in[0].ndim - 1];
-    if (b->spec.op == OP_LINEAR)
-        b->param_count[0] = attr->out * columns;
-    if (attr->bias)
-        b->param_count[1] = attr->out;
-    if (b->spec.op == OP_LAYER_NORM)
-        b->param_count[0] = b->param_count[attr->rms ? 0 : 1] = columns;
-    if (b->spec.op == OP_EMBEDDING) {
-        b->param_count[0] = attr->rows * attr->out;
-        b->param_count[1] = attr->positions * attr->out;
-    }
-    if (b->spec.op == OP_BATCH_NORM)
-        b->param_count[0] = b->param_count[1] = b->stat_count = in[1];
-}
-
-/* Tokens, or labels of which some do not count. */
+/* Tokens, or labels of which some do not count. Of padded samples each has fewer, down to none. */
 static void fill_labels(struct bench *b)
 {
+    const int64_t samples = b->spec.in[0].dims[0], t = b->spec.in[0].dims[1];
+    for (int64_t i = 0; b->c->padded && i < samples * t; i++) {
+        const int64_t left = samples - 1 - i / t;
+        b->labels = (int32_t *)(void *)b->in[1];
+        b->labels[i] = i % t < t * left / samples + left ? (int32_t)(i * 5 % 4) : 0;
+    }
+    if (b->c->padded)
+        return;
     const bool loss = b->spec.op == OP_SOFTMAX_CROSS_ENTROPY;
     const struct tensor *in = &b->spec.in[loss ? 1 : 0];
     const int64_t classes =
@@ -119,7 +106,7 @@ static void fill_inputs(struct bench *b)
         b->in[i] = random_array(b, (uint32_t)i, tensor_elements(in), in->dtype);
         b->add[i] = random_array(b, 40u + (uint32_t)i, tensor_elements(in), in->dtype);
     }
-    if (b->spec.op == OP_SOFTMAX_CROSS_ENTROPY || b->spec.op == OP_EMBEDDING)
+    if (b->spec.op == OP_SOFTMAX_CROSS_ENTROPY || b->spec.op == OP_EMBEDDING || b->c->padded)
         fill_labels(b);
     for (int i = 0; i < OP_PARAM_MAX; i++)
         if (b->param_count[i] > 0)
@@ -187,18 +174,19 @@ static void bench_open(struct bench *b, const struct backend_table *table, struc
         b->spec.in[0] = tensor_plain(DTYPE_I32, c->ndim, c->dims);
     if (c->attr.residual) {
         b->spec.in[1] = in;
-        if (c->op == OP_LINEAR || c->op == OP_DROPOUT) {
-            b->spec.in[1] = reference_out(&b->spec);
-            b->spec.in[1] = tensor_plain(c->out_dtype, c->ndim, b->spec.in[1].dims);
+        if (c->op == OP_LINEAR || c->op == OP_DROPOUT || c->op == OP_EMBEDDING) {
+            const struct tensor out = reference_out(&b->spec);
+            b->spec.in[1] = tensor_plain(c->out_dtype, out.ndim, out.dims);
         }
         b->spec.in_count = 2;
     }
-    if (c->op == OP_SOFTMAX_CROSS_ENTROPY) {
+    if (c->op == OP_SOFTMAX_CROSS_ENTROPY || c->padded) {
         b->spec.in[1] = tensor_plain(DTYPE_I32, c->ndim - 1, c->dims);
         b->spec.in_count = 2;
     }
     b->out = reference_out(&b->spec);
-    find_counts(b);
+    reference_params(&b->spec, b->param_count);
+    b->stat_count = c->op == OP_BATCH_NORM ? c->dims[1] : 0;
     fill_inputs(b);
     assert_int_equal(table->op[c->op].prepare(backend, &b->spec, &b->kernel, &b->info), ST_OK);
     assert_int_equal(tensor_elements(&b->info.out), tensor_elements(&b->out));

@@ -20,6 +20,7 @@ struct op_case {
     bool no_din;       /* the input is data */
     bool pitched;      /* the output may be, and is */
     bool dying;        /* nobody else reads the first input */
+    bool padded;       /* attention: tokens say where each sample ends */
     const char *wants; /* part of the implementation's name where there is AVX-512; or NULL */
     double tolerance;  /* relative to the greatest value; 0: 2e-5, bfloat16 1.5e-2, float16 2e-3 */
 };

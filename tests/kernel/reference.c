@@ -53,11 +53,43 @@ struct tensor reference_out(const struct op_spec *spec)
     }
     case OP_SOFTMAX_CROSS_ENTROPY:
         return tensor_plain(DTYPE_F32, 1, three);
+    case OP_SEQUENCE:
+        return tensor_plain(DTYPE_F32, 3, (const int64_t[]){ in[0], 1 + in[2] * in[3], in[1] });
+    case OP_SELECT:
+        return tensor_plain(DTYPE_F32, 2, (const int64_t[]){ in[0], in[2] });
     case OP_COUNT:
         break;
     }
     CHECK("an op" == NULL);
     return tensor_plain(DTYPE_F32, 1, three);
+}
+
+void reference_params(const struct op_spec *spec, int64_t out[OP_PARAM_MAX])
+{
+    const struct op_attr *attr = &spec->attr;
+    const int64_t *in = spec->in[0].dims;
+    const int64_t columns = in[spec->in[0].ndim - 1];
+    out[0] = out[1] = 0;
+    if (spec->op == OP_CONV2D)
+        out[0] = attr->out * in[1] * attr->kernel * attr->kernel;
+    if (spec->op == OP_LINEAR)
+        out[0] = attr->out * columns;
+    if (attr->bias)
+        out[1] = attr->out;
+    if (spec->op == OP_LAYER_NORM) {
+        out[0] = columns;
+        out[1] = attr->rms ? 0 : columns;
+    }
+    if (spec->op == OP_BATCH_NORM)
+        out[0] = out[1] = in[1];
+    if (spec->op == OP_EMBEDDING) {
+        out[0] = attr->rows * attr->out;
+        out[1] = attr->positions * attr->out;
+    }
+    if (spec->op == OP_SEQUENCE) {
+        out[0] = in[1];
+        out[1] = (1 + in[2] * in[3]) * in[1];
+    }
 }
 
 static double conv_at(const struct reference *r, const int64_t place[4])
@@ -193,6 +225,16 @@ static void softmax_cross_entropy(const struct reference *r, double *out)
     }
 }
 
+static void sequence(const struct reference *r, double *out)
+{
+    const int64_t *in = r->spec.in[0].dims, pixels = in[2] * in[3], tokens = 1 + pixels;
+    for (int64_t i = 0; i < in[0] * tokens * in[1]; i++) {
+        const int64_t c = i % in[1], t = i / in[1] % tokens, n = i / in[1] / tokens;
+        out[i] = r->param[1][t * in[1] + c] +
+                 (t == 0 ? r->param[0][c] : r->in[0][(n * in[1] + c) * pixels + t - 1]);
+    }
+}
+
 void reference_forward(const struct reference *r, double *out)
 {
     const int64_t elements = tensor_elements(&r->spec.in[0]);
@@ -231,6 +273,15 @@ void reference_forward(const struct reference *r, double *out)
     case OP_GATED:
     case OP_ROTARY:
         reference_text(r, out);
+        return;
+    case OP_SEQUENCE:
+        sequence(r, out);
+        return;
+    case OP_SELECT:
+        for (int64_t i = 0; i < tensor_elements(&r->spec.in[0]) / r->spec.in[0].dims[1]; i++) {
+            const int64_t t = r->spec.in[0].dims[1], c = r->spec.in[0].dims[2];
+            out[i] = r->in[0][(i / c * t + r->spec.attr.row) * c + i % c];
+        }
         return;
     case OP_COUNT:
         break;

@@ -15,12 +15,13 @@ struct reference {
     double *in[OP_IN_MAX];
     double *param[OP_PARAM_MAX];
     double *stat[OP_STAT_MAX];
-    const int32_t *labels; /* softmax_cross_entropy; the tokens of embedding */
+    const int32_t *labels; /* softmax_cross_entropy; the tokens of embedding, attention */
     const uint32_t *draw;  /* dropout; see enum op_draw */
 };
 
-/* Dims of the output. */
+/* Dims of the output; elements of each parameter. */
 struct tensor reference_out(const struct op_spec *spec);
+void reference_params(const struct op_spec *spec, int64_t out[OP_PARAM_MAX]);
 void reference_forward(const struct reference *r, double *out);
 
 /* gelu, dropout, layer_norm, embedding and attention. */

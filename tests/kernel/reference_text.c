@@ -76,20 +76,35 @@ static void embedding(const struct reference *r, double *out)
         out[i] = r->param[0][r->labels[i / n] * n + i % n];
         if (r->spec.attr.positions > 0)
             out[i] += r->param[1][i / n % t * n + i % n];
+        if (r->spec.attr.residual)
+            out[i] += r->in[1][i];
     }
 }
 
-/* One head's output for one query; q, k and v are columns of qkv. */
-static void attend(const struct reference *r, const double *qkv, int64_t query, int64_t head,
-                   double *out)
+/* Whether a query sees a key of sample n. */
+static bool is_seen(const struct reference *r, int64_t n, int64_t query, int64_t key)
 {
+    const int64_t t = r->spec.in[0].dims[1];
+    int64_t last = t - 1;
+    while (r->spec.in_count == 2 && last > 0 && r->labels[n * t + last] == 0)
+        last--;
+    return key <= last && (r->spec.attr.bidirectional || key <= query);
+}
+
+/* One head's output for one query of sample n; q, k and v are columns of qkv. */
+static void attend(const struct reference *r, const double *qkv, const int64_t place[2],
+                   int64_t head, double *out)
+{
+    const int64_t n = place[0], query = place[1];
     const int64_t columns = r->spec.in[0].dims[2], c = columns / 3;
     const int64_t depth = c / r->spec.attr.heads;
     const double *q = qkv + query * columns + head * depth;
     double sum = 0.0;
     for (int64_t d = 0; d < depth; d++)
         out[d] = 0.0;
-    for (int64_t t = 0; t <= query; t++) {
+    for (int64_t t = 0; t < r->spec.in[0].dims[1]; t++) {
+        if (!is_seen(r, n, query, t))
+            continue;
         const double *k = qkv + t * columns + c + head * depth;
         double score = 0.0;
         for (int64_t d = 0; d < depth; d++)
@@ -109,7 +124,8 @@ static void attention(const struct reference *r, double *out)
     const int64_t c = in[2] / 3, heads = r->spec.attr.heads;
     for (int64_t i = 0; i < in[0] * in[1] * heads; i++) {
         const int64_t row = i / heads;
-        attend(r, r->in[0] + row / in[1] * in[1] * in[2], row % in[1], i % heads,
+        const int64_t place[2] = { row / in[1], row % in[1] };
+        attend(r, r->in[0] + place[0] * in[1] * in[2], place, i % heads,
                out + row * c + i % heads * (c / heads));
     }
 }

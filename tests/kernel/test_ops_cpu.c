@@ -135,10 +135,16 @@ static void pools_are_their_definition(void **state)
     CHECK_ALL(cases);
 }
 
-static void relu_and_flatten_are_their_definition(void **state)
+static void relu_flatten_and_sequence_are_their_definition(void **state)
 {
     (void)state;
     static const struct op_case cases[] = {
+        { "sequence", .op = OP_SEQUENCE, .ndim = 4, .dims = { 3, 21, 2, 3 }, BLOCKED },
+        { "sequence, plain", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 3, 2, 2 } },
+        { "sequence, inference", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 8, 1, 1 }, BLOCKED,
+          .inference = true },
+        { "sequence to half", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 9, 2, 2 }, BLOCKED,
+          .out_dtype = DTYPE_BF16 },
         { "relu", .op = OP_RELU, .ndim = 4, .dims = { 2, 5, 3, 3 }, BLOCKED },
         { "relu, plain", .op = OP_RELU, .ndim = 4, .dims = { 2, 5, 3, 3 } },
         { "flatten", .op = OP_FLATTEN, .ndim = 4, .dims = { 2, 21, 2, 3 }, BLOCKED },
@@ -205,7 +211,7 @@ int main(void)
         cmocka_unit_test(batch_norm_is_its_definition),
         cmocka_unit_test(batch_norm_fuses_relu_and_residual),
         cmocka_unit_test(pools_are_their_definition),
-        cmocka_unit_test(relu_and_flatten_are_their_definition),
+        cmocka_unit_test(relu_flatten_and_sequence_are_their_definition),
         cmocka_unit_test(linear_is_its_definition),
         cmocka_unit_test(loss_is_its_definition),
         cmocka_unit_test(two_threads_compute_the_same_functions),

@@ -117,13 +117,16 @@ static void pools_are_their_definition(void **state)
     CHECK_ALL(cases);
 }
 
-static void relu_and_flatten_are_their_definition(void **state)
+static void relu_flatten_and_sequence_are_their_definition(void **state)
 {
     (void)state;
     static const struct op_case cases[] = {
         { "relu", .op = OP_RELU, .ndim = 4, .dims = { 2, 5, 3, 3 }, HALF },
         { "flatten", .op = OP_FLATTEN, .ndim = 4, .dims = { 2, 21, 2, 3 }, HALF },
         { "flatten to float32", .op = OP_FLATTEN, .ndim = 4, .dims = { 2, 5, 2, 3 },
+          .dtype = DTYPE_BF16, .format = FORMAT_NHWC },
+        { "sequence", .op = OP_SEQUENCE, .ndim = 4, .dims = { 2, 21, 2, 3 }, HALF },
+        { "sequence to float32", .op = OP_SEQUENCE, .ndim = 4, .dims = { 3, 5, 2, 3 },
           .dtype = DTYPE_BF16, .format = FORMAT_NHWC },
     };
     CHECK_ALL(cases);
@@ -274,7 +277,7 @@ int main(void)
         cmocka_unit_test(a_large_batch_is_its_samples),
         cmocka_unit_test(batch_norm_is_its_definition),
         cmocka_unit_test(pools_are_their_definition),
-        cmocka_unit_test(relu_and_flatten_are_their_definition),
+        cmocka_unit_test(relu_flatten_and_sequence_are_their_definition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

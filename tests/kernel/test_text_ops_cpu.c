@@ -216,6 +216,9 @@ static void embedding_is_its_definition(void **state)
         { "half", EMBEDDING, .out_dtype = DTYPE_BF16,
           .attr = { .out = 19, .rows = 5, .positions = 7 } },
         { "inference", EMBEDDING, .attr = { .out = 4, .rows = 3 }, .inference = true },
+        { "residual", EMBEDDING, .attr = { .out = 19, .rows = 2, .residual = true } },
+        { "residual, half", EMBEDDING, .out_dtype = DTYPE_BF16,
+          .attr = { .out = 16, .rows = 5, .residual = true } },
     };
     CHECK_ALL(cases);
 }
@@ -236,6 +239,42 @@ static void attention_is_its_definition(void **state)
         { "half, more tiles", ATTENTION(70, 2, 8), HALF },
         { "float32, half products", ATTENTION(21, 2, 16), .math = MATH_BF16 },
         { "inference", ATTENTION(70, 1, 8), .inference = true },
+    };
+    CHECK_ALL(cases);
+}
+
+#define BOTH(t, h, d)                                                                              \
+    .op = OP_ATTENTION, .ndim = 3, .dims = { 3, (t), 3 * (h) * (d) },                              \
+    .attr = { .heads = (h), .bidirectional = true }
+
+static void attention_in_both_directions_is_its_definition(void **state)
+{
+    (void)state;
+    static const struct op_case cases[] = {
+        { "one tile", BOTH(16, 2, 8) },
+        { "part of a tile", BOTH(13, 3, 5) },
+        { "one token", BOTH(1, 1, 4) },
+        { "more tiles", BOTH(131, 1, 6) },
+        { "half", BOTH(21, 2, 16), HALF },
+        { "half, more tiles", BOTH(70, 2, 8), HALF },
+        { "inference", BOTH(70, 1, 8), .inference = true },
+        { "padded", BOTH(16, 2, 8), .padded = true },
+        { "padded, more tiles", BOTH(131, 1, 6), .padded = true },
+        { "padded, half", BOTH(70, 2, 8), HALF, .padded = true },
+        { "padded, inference", BOTH(70, 1, 8), .inference = true, .padded = true },
+        { "padded, causal", ATTENTION(70, 2, 4), .padded = true },
+    };
+    CHECK_ALL(cases);
+}
+
+static void select_is_its_definition(void **state)
+{
+    (void)state;
+    static const struct op_case cases[] = {
+        { "first", .op = OP_SELECT, .ndim = 3, .dims = { 3, 5, 7 } },
+        { "last", .op = OP_SELECT, .ndim = 3, .dims = { 2, 5, 8 }, .attr = { .row = 4 } },
+        { "half", .op = OP_SELECT, .ndim = 3, .dims = { 2, 5, 8 }, HALF, .attr = { .row = 2 } },
+        { "inference", .op = OP_SELECT, .ndim = 3, .dims = { 1, 1, 1 }, .inference = true },
     };
     CHECK_ALL(cases);
 }
@@ -413,6 +452,14 @@ static void specs_outside_what_ops_take_are_refused(void **state)
           .in_count = 1,
           .out_dtype = DTYPE_BF16,
           .attr = { .heads = 2 } },
+        { .op = OP_ATTENTION, .in = { x, tokens }, .in_count = 2, .attr = { .heads = 2 } },
+        { .op = OP_EMBEDDING,
+          .in = { tokens, x },
+          .in_count = 2,
+          .attr = { .out = 4, .rows = 4, .residual = true } },
+        { .op = OP_SELECT, .in = { x }, .in_count = 1, .attr = { .row = 3 } },
+        { .op = OP_SELECT, .in = { x }, .in_count = 1, .out_dtype = DTYPE_BF16 },
+        { .op = OP_SEQUENCE, .in = { x }, .in_count = 1 },
         { .op = OP_SOFTMAX_CROSS_ENTROPY, .in = { x, x }, .in_count = 2 },
         { .op = OP_SOFTMAX_CROSS_ENTROPY, .in = { x, tokens }, .in_count = 2 },
     };
@@ -454,6 +501,8 @@ int main(void)
         cmocka_unit_test(rotary_is_its_definition),
         cmocka_unit_test(embedding_is_its_definition),
         cmocka_unit_test(attention_is_its_definition),
+        cmocka_unit_test(attention_in_both_directions_is_its_definition),
+        cmocka_unit_test(select_is_its_definition),
         cmocka_unit_test(loss_is_its_definition),
         cmocka_unit_test(the_decay_map_says_which_elements_decay),
         cmocka_unit_test(large_fills_and_conversions_are_whole),

@@ -18,6 +18,7 @@ static const struct architecture architectures[] = {
     { "resnet152", MODEL_IMAGES, model_resnet152 },
     { "gpt2", MODEL_TOKENS, model_gpt2 },
     { "llama", MODEL_TOKENS, model_llama },
+    { "vit", MODEL_IMAGES, model_vit },
 };
 
 static const struct architecture *find_architecture(const char *arch)
@@ -49,6 +50,7 @@ void model_text_defaults(struct model_options *options)
     default_to(&options->layers, 12);
     default_to(&options->heads, 12);
     default_to(&options->embed, 768);
+    default_to(&options->patch, 16);
     default_to(&options->context, 1024);
     default_to(&options->vocab, 50257);
     default_to(&options->kv_heads, options->heads);
@@ -77,8 +79,7 @@ enum status model_build(const struct model_options *options, struct tape **out)
     struct model_options filled = *options;
     if (model == NULL)
         return ST_NOT_FOUND;
-    if (model->input == MODEL_TOKENS)
-        model_text_defaults(&filled);
+    model_text_defaults(&filled);
     struct tape *tape;
     enum status st = tape_new(&tape);
     if (st != ST_OK)

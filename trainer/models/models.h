@@ -18,19 +18,22 @@
 enum model_input { MODEL_IMAGES, MODEL_TOKENS };
 
 struct model_options {
-    const char *arch; /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2", "llama" */
+    const char *arch; /* as trainer/models/architectures.c has them: "mlp", "vit", … */
     float label_smoothing;
 
     /* of image models */
     int64_t channels, height, width;
     int64_t classes;
     int64_t hidden; /* mlp */
+    int64_t patch;  /* vit: side, which divides the image's */
 
-    /* of text models; 0: model_text_defaults */
+    /* of transformers; 0: model_text_defaults */
     int64_t layers, heads, embed;
+    float dropout; /* gpt2, vit: after the embedding and before each residual addition */
+
+    /* of text models; 0: likewise */
     int64_t context; /* T */
     int64_t vocab;
-    float dropout; /* gpt2: after the embedding and before each residual addition */
 
     /* of llama; 0: model_text_defaults */
     int64_t kv_heads, intermediate;
@@ -41,9 +44,9 @@ struct model_options {
 /* Returns the kind of input of an architecture. ST_NOT_FOUND: no such model. */
 MUST_CHECK enum status model_input(const char *arch, enum model_input *out);
 
-/* Fills in the numbers of a text model that are 0: with the smallest GPT-2's; a Llama then has as
- * many heads of k and v as of q, 2048 columns within its gated parts, a base of 10000 and an
- * epsilon of 1e-5. */
+/* Fills in the numbers of a transformer that are 0: with the smallest GPT-2's, whose layers are
+ * those of ViT-B, too; and its patch. A Llama then has as many heads of k and v as of q, 2048
+ * columns within its gated parts, a base of 10000 and an epsilon of 1e-5. */
 void model_text_defaults(struct model_options *options);
 
 /*

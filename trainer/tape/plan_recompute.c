@@ -33,6 +33,8 @@ static bool costs_little(enum op op)
     case OP_RMS_NORM:
     case OP_GATED:
     case OP_ROTARY:
+    case OP_SEQUENCE:
+    case OP_SELECT:
         return true;
     case OP_CONV2D:
     case OP_LINEAR:

@@ -17,11 +17,25 @@ static enum dtype dtype_of(enum math math)
     check_failed("math", __FILE__, __LINE__);
 }
 
-/* True if the node starts the residual stream, adds to it, or drops some of it. */
-static bool writes_residual_stream(const struct tape_node *node, enum dtype in0)
+/* True if a later node adds the value to what it computes: the stream of a model whose norms come
+ * behind the addition, as BERT's, is what the norms write. */
+static bool is_residual(const struct tape *tape, int value)
 {
-    if (node->op == OP_EMBEDDING)
+    for (int n = tape->values[value].producer + 1; n < tape->node_count; n++) {
+        if (tape->nodes[n].attr.residual && tape->nodes[n].in[1] == value)
+            return true;
+    }
+    return false;
+}
+
+/* True if the node starts the residual stream, adds to it, or drops some of it. */
+static bool writes_residual_stream(const struct tape *tape, const struct tape_node *node,
+                                   enum dtype in0)
+{
+    if (node->op == OP_EMBEDDING || node->op == OP_SEQUENCE)
         return true;
+    if (node->op == OP_LAYER_NORM)
+        return is_residual(tape, node->out);
     if (node->op == OP_LINEAR)
         return node->attr.residual;
     return node->op == OP_DROPOUT && (node->attr.residual || in0 == DTYPE_F32);
@@ -33,7 +47,9 @@ enum dtype precision_out(const struct tape *tape, int node, enum dtype in0, enum
     const struct tape_node *at = &tape->nodes[node];
     if (at->op == OP_SOFTMAX_CROSS_ENTROPY)
         return DTYPE_F32;
-    if (amp == AMP_O1 && writes_residual_stream(at, in0))
+    if (at->op == OP_SELECT)
+        return in0;
+    if (amp == AMP_O1 && writes_residual_stream(tape, at, in0))
         return DTYPE_F32;
     return dtype_of(math);
 }

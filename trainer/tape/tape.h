@@ -128,6 +128,7 @@ struct tape_conv2d {
     int64_t out; /* channels */
     int kernel, stride, pad;
     bool bias;
+    float std; /* > 0: weight normal(0, std), bias 0; 0: PyTorch's default */
 };
 /* x [1, C, H, W] → [1, out, H', W']. Parameters NAME.weight [out, C, kernel, kernel], NAME.bias. */
 int tape_conv2d(struct tape *tape, const char *name, int x, const struct tape_conv2d *conv);
@@ -167,12 +168,15 @@ int tape_layer_norm(struct tape *tape, const char *name, int x);
 int tape_rms_norm(struct tape *tape, const char *name, int x, float eps);
 /* silu of the first half of x's last dim, times the second half. */
 int tape_gated(struct tape *tape, int x);
+/* The same with another eps, as other models have it. */
+int tape_layer_norm_eps(struct tape *tape, const char *name, int x, float eps);
 
 struct tape_embedding {
     const char *token, *position; /* names; position NULL: none */
     int64_t vocab, context;       /* rows of each; context at least the tokens' T */
     int64_t out;                  /* C */
     float std;                    /* normal(0, std) */
+    int residual;                 /* added; not together with positions */
 };
 /* Tokens i32 [1, T] → [1, T, C]. Parameters TOKEN.weight, POSITION.weight. */
 int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *embedding);
@@ -182,6 +186,20 @@ int tape_attention(struct tape *tape, int qkv, int heads);
 /* Turns q and k [1, T, (heads + 2·kv_heads)·D] by their places, and repeats k and v for the heads
  * that share them: [1, T, 3·heads·D]. */
 int tape_rotary(struct tape *tape, int qkv, int heads, int kv_heads, float theta);
+/* Attention in which each token sees all: but for the padding behind a sample's last token that
+ * isn't 0, if there are tokens i32 [1, T] (else TAPE_NO_TOKENS). */
+#define TAPE_NO_TOKENS (-1)
+int tape_attention_both(struct tape *tape, int qkv, int tokens, int heads);
+
+struct tape_sequence {
+    const char *name, *first, *position; /* parameters NAME.FIRST, NAME.POSITION */
+    float std;                           /* normal(0, std) */
+};
+/* x [1, C, H, W] → [1, 1 + H·W, C]: a first token, then x's pixels, plus a position each.
+ * Parameters NAME.FIRST [1, 1, C], NAME.POSITION [1, 1 + H·W, C]. */
+int tape_sequence(struct tape *tape, int x, const struct tape_sequence *sequence);
+/* Token `row` of x [1, T, C] → [1, C]. */
+int tape_select(struct tape *tape, int x, int64_t row);
 /* dropout(x) + residual. With p = 0 and no residual: x itself. With p = 0 and one ST_INVALID: the
  * node that made x can add it. */
 int tape_dropout(struct tape *tape, int x, int residual, float p);

@@ -115,10 +115,15 @@ int tape_linear(struct tape *tape, const char *name, int x, const struct tape_li
 
 int tape_layer_norm(struct tape *tape, const char *name, int x)
 {
+    return tape_layer_norm_eps(tape, name, x, TAPE_NORM_EPSILON);
+}
+
+int tape_layer_norm_eps(struct tape *tape, const char *name, int x, float eps)
+{
     struct tape_node *node = tape_append_node(tape, OP_LAYER_NORM, x, -1);
     if (node == NULL)
         return -1;
-    node->attr.eps = TAPE_NORM_EPSILON;
+    node->attr.eps = eps;
     struct tape_tensor_spec spec = { .suffix = "weight",
                                      .kind = TAPE_NORM,
                                      .init = TAPE_INIT_ONE,
@@ -181,11 +186,14 @@ int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *e
         embedding->vocab < 1 || embedding->out < 1 || !(embedding->std > 0))
         return tape_refuse(tape, ST_INVALID);
     const int64_t *in = tape_dims(tape, tokens);
-    if (embedding->position != NULL && embedding->context < in[1])
+    const bool adds = embedding->residual != TAPE_NO_RESIDUAL;
+    if (embedding->position != NULL && (embedding->context < in[1] || adds))
         return tape_refuse(tape, ST_INVALID);
-    struct tape_node *node = tape_append_node(tape, OP_EMBEDDING, tokens, -1);
+    struct tape_node *node =
+        tape_append_node(tape, OP_EMBEDDING, tokens, adds ? embedding->residual : -1);
     if (node == NULL)
         return -1;
+    node->attr.residual = adds;
     node->attr.out = embedding->out;
     node->attr.rows = embedding->vocab;
     struct tape_tensor_spec spec = { .suffix = "weight",
@@ -200,19 +208,38 @@ int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *e
         spec.dims[0] = embedding->context;
         node->param[1] = tape_append_param(tape, embedding->position, &spec);
     }
-    return tape_append_value(tape, 3, (int64_t[]){ in[0], in[1], embedding->out }, true);
+    const int out = tape_append_value(tape, 3, (int64_t[]){ in[0], in[1], embedding->out }, true);
+    if (adds && out >= 0 && !tape_same_dims(tape, out, embedding->residual))
+        return tape_refuse(tape, ST_INVALID);
+    return out;
 }
 
-int tape_attention(struct tape *tape, int qkv, int heads)
+/* tokens: a value, or TAPE_NO_TOKENS. */
+static int append_attention(struct tape *tape, int qkv, int tokens, int heads, bool bidirectional)
 {
     if (!tape_has_dims(tape, qkv, 3) || heads < 1 ||
         tape_dims(tape, qkv)[2] % (3 * (int64_t)heads) != 0)
         return tape_refuse(tape, ST_INVALID);
-    struct tape_node *node = tape_append_node(tape, OP_ATTENTION, qkv, -1);
+    if (tokens != TAPE_NO_TOKENS &&
+        (!tape_has_dims(tape, tokens, 2) || tape->values[tokens].tensor.dtype != DTYPE_I32 ||
+         tape_dims(tape, tokens)[1] != tape_dims(tape, qkv)[1]))
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_ATTENTION, qkv, tokens);
     if (node == NULL)
         return -1;
     node->attr.heads = heads;
+    node->attr.bidirectional = bidirectional;
     return append_like(tape, qkv, last_dim(tape, qkv) / 3);
+}
+
+int tape_attention(struct tape *tape, int qkv, int heads)
+{
+    return append_attention(tape, qkv, TAPE_NO_TOKENS, heads, false);
+}
+
+int tape_attention_both(struct tape *tape, int qkv, int tokens, int heads)
+{
+    return append_attention(tape, qkv, tokens, heads, true);
 }
 
 int tape_dropout(struct tape *tape, int x, int residual, float p)

@@ -17,7 +17,8 @@ static struct dataset_shape synthetic_shape(const struct jobspec_model *model)
                                        .height = model->input[1],
                                        .width = model->input[2] };
     }
-    bool large = model->arch == JOBSPEC_ARCH_RESNET50 || model->arch == JOBSPEC_ARCH_RESNET152;
+    const bool large = model->arch == JOBSPEC_ARCH_RESNET50 ||
+                       model->arch == JOBSPEC_ARCH_RESNET152 || jobspec_has_large_patches(model);
     return large ? (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 }
                  : (struct dataset_shape){ .channels = 1, .height = 28, .width = 28 };
 }
@@ -55,6 +56,14 @@ static void refuse_shape(const struct jobspec *job, const struct dataset *data,
                    jobspec_arch_word(model->arch), (long long)model->layers,
                    (long long)model->width, (long long)model->heads, (long long)model->context,
                    (long long)model->vocab);
+        return;
+    }
+    if (model->arch == JOBSPEC_ARCH_VIT) {
+        reason_set(reason,
+                   "model.patch: images of %lldx%lldx%lld can't be cut into patches of %lldx%lld; "
+                   "use a patch that divides both sides",
+                   (long long)data->shape.channels, (long long)data->shape.height,
+                   (long long)data->shape.width, (long long)model->patch, (long long)model->patch);
         return;
     }
     reason_set(reason,
@@ -95,6 +104,7 @@ static enum status build_named(const struct jobspec *job, const struct dataset *
         .width = data->shape.width,
         .classes = model->classes,
         .hidden = model->hidden,
+        .patch = model->patch,
         .layers = model->layers,
         .heads = model->heads,
         .embed = model->width,

@@ -69,6 +69,7 @@ struct attention_tile {
     int64_t side, depth;
     float scale;   /* of the scores: 1 / √depth */
     bool diagonal; /* the keys are those of the queries' rows: query r sees key c if c <= r */
+    int64_t keys;  /* that anybody sees; at least 1 */
     const float *scores;
     struct text_target probability;
     /* forward */

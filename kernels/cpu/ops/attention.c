@@ -1,6 +1,6 @@
 /*
- * attention: causal, in tiles of `side` queries × `side` keys, all heads of a sample at a time; so
- * memory is linear in T. The names are FlashAttention's, with side = Br = Bc:
+ * attention: in tiles of `side` queries × `side` keys, all heads of a sample at a time; so memory
+ * is linear in T. The names are FlashAttention's, with side = Br = Bc:
  *
  *   forward                                    backward
  *     for tile i of queries:                     D = Σ dout·out, of each query
@@ -16,10 +16,12 @@
  *       L   = m + log l                              dq += dS·k
  *
  * m, l, L and D are per query, Σ and greatest along its keys. In the tile i = j a query sees the
- * keys up to its own: the other scores are -∞.
+ * keys up to its own: the other scores are -∞. That is causal attention; where it is bidirectional,
+ * both loops go over all tiles. Behind the last key that anybody sees no tile is computed, and dk
+ * and dv are 0.
  *
- * A tile of q, k, v or dout is packed as [heads][side][depth], with zeros for the rows beyond T. A
- * padded key comes after all queries, so that none sees it; what a padded query gives is dropped.
+ * A tile of q, k, v or dout is packed as [heads][side][depth], with zeros for the rows beyond T. No
+ * query sees a padded key; what a padded query gives is dropped.
  * dq, dk and dv are summed in float32, in the order above.
  *
  * Saved: L of each (sample, head, query).
@@ -142,8 +144,12 @@ static enum status attention_products_init(struct backend *backend, struct atten
 
 static bool attention_is_valid(const struct op_spec *spec)
 {
-    const struct tensor *in = &spec->in[0];
-    return spec->in_count == 1 && rows_is_valid(in, 3) && in->ndim == 3 &&
+    const struct tensor *in = &spec->in[0], *tokens = &spec->in[1];
+    if (spec->in_count == 2 &&
+        (tokens->dtype != DTYPE_I32 || tokens->format != FORMAT_PLAIN || tokens->ndim != 2 ||
+         tokens->dims[0] != in->dims[0] || tokens->dims[1] != in->dims[1]))
+        return false;
+    return spec->in_count <= 2 && rows_is_valid(in, 3) && in->ndim == 3 &&
            spec->out_dtype == in->dtype && spec->attr.heads >= 1 &&
            in->dims[2] % (3 * (int64_t)spec->attr.heads) == 0 &&
            (spec->math == MATH_F32 || spec->math == MATH_BF16);
@@ -154,15 +160,17 @@ static void attention_describe(const struct attention_kernel *self, struct kerne
     const struct op_spec *spec = &self->base.spec;
     const int64_t channels = self->heads * self->depth;
     const int64_t dims[3] = { self->n, self->t, channels };
-    /* Forward has two products of a lower triangle, 2·depth per pair each; backward has five. */
-    const double pairs = 0.5 * (double)self->t * (double)(self->t + 1) * (double)self->n;
+    /* Forward has two products, causal of a lower triangle, 2·depth per pair; backward has five. */
+    const double seen =
+        spec->attr.bidirectional ? (double)self->t : 0.5 * (double)(self->t + 1); /* on average */
+    const double pairs = seen * (double)self->t * (double)self->n;
     const double product = 2.0 * pairs * (double)channels;
     *out_info = (struct kernel_info){
         .out = tensor_plain(spec->out_dtype, 3, dims),
         .saved_bytes =
             spec->training ? (size_t)(self->n * self->heads * self->t) * sizeof(float) : 0,
         .scratch_bytes = attention_lay_out(self, NULL).bytes,
-        .backward_needs_in = { true },
+        .backward_needs_in = { true, spec->in_count == 2 },
         .backward_needs_out = true,
         .din = { spec->in[0] },
         .flops_forward = 2.0 * product,
@@ -201,6 +209,22 @@ enum status cpu_attention_prepare(struct backend *backend, const struct op_spec 
     attention_describe(self, out_info);
     *out_kernel = &self->base;
     return ST_OK;
+}
+
+/* Counts the keys that anybody sees in sample n: those up to the last token that isn't 0. */
+static int64_t keys_of(const struct attention_kernel *self, const int32_t *tokens, int64_t n)
+{
+    int64_t keys = self->t;
+    while (tokens != NULL && keys > 1 && tokens[n * self->t + keys - 1] == 0)
+        keys--;
+    return keys;
+}
+
+/* Counts the keys of tile j among them. */
+static int64_t tile_keys(const struct attention_kernel *self, int64_t keys, int64_t j)
+{
+    const int64_t left = keys - j * self->side;
+    return left < self->side ? left : self->side;
 }
 
 /* Rows of tile i that exist. */
@@ -250,7 +274,7 @@ static size_t operand_offset(const struct attention_kernel *self, int64_t elemen
 
 static void attention_forward_tile(const struct backend *backend,
                                    const struct attention_kernel *self,
-                                   const struct attention_scratch *l, bool diagonal)
+                                   const struct attention_scratch *l, bool diagonal, int64_t keys)
 {
     const int64_t side = self->side;
     for (int64_t h = 0; h < self->heads; h++) {
@@ -259,6 +283,7 @@ static void attention_forward_tile(const struct backend *backend,
             .depth = self->depth,
             .scale = self->scale,
             .diagonal = diagonal,
+            .keys = keys,
             .scores = l->scores + h * side * side,
             .probability = { l->probability + operand_offset(self, h * side * side), self->half },
             .most = l->most + h * side,
@@ -289,8 +314,9 @@ static void attention_finish(const struct attention_kernel *self, const struct a
 
 static enum status forward_queries(struct backend *backend, struct attention_kernel *self,
                                    const struct attention_scratch *l, struct text_source qkv,
-                                   int64_t i)
+                                   int64_t keys, int64_t i)
 {
+    const bool causal = !self->base.spec.attr.bidirectional;
     const int64_t channels = self->heads * self->depth, columns = 3 * channels;
     const int64_t rows = self->heads * self->side;
     pack_tile(backend, self, i, qkv, columns, l->q);
@@ -300,13 +326,13 @@ static enum status forward_queries(struct backend *backend, struct attention_ker
         l->sum[r] = 0.0f;
     }
     enum status st = ST_OK;
-    for (int64_t j = 0; st == ST_OK && j <= i; j++) {
+    for (int64_t j = 0; st == ST_OK && tile_keys(self, keys, j) > 0 && !(causal && j > i); j++) {
         pack_tile(backend, self, j, rows_at(qkv, channels, 1), columns, l->k);
         pack_tile(backend, self, j, rows_at(qkv, 2 * channels, 1), columns, l->v);
         st = product_run(backend->dnn, &self->scores, l->q, l->k, NULL, l->scores, l->library);
         if (st != ST_OK)
             return st;
-        attention_forward_tile(backend, self, l, j == i);
+        attention_forward_tile(backend, self, l, causal && j == i, tile_keys(self, keys, j));
         st = product_run(backend->dnn, &self->values, l->probability, l->v, NULL, l->out,
                          l->library);
     }
@@ -328,8 +354,9 @@ enum status cpu_attention_forward(struct backend *backend, struct kernel *kernel
             rows_at(rows_source(buffers->in[0], dtype), n * self->t, 3 * channels);
         const struct text_target out =
             rows_at_out(rows_target(buffers->out, dtype), n * self->t, channels);
+        const int64_t keys = keys_of(self, buffers->in[1], n);
         for (int64_t i = 0; st == ST_OK && i < self->tiles; i++) {
-            st = forward_queries(backend, self, &l, qkv, i);
+            st = forward_queries(backend, self, &l, qkv, keys, i);
             attention_finish(self, &l, n, i, kernel->spec.training ? buffers->saved : NULL);
             unpack_tile(backend, self, i, l.out, out, channels);
         }
@@ -358,7 +385,8 @@ static void backward_rows(const struct backend *backend, const struct attention_
 
 static void attention_backward_tile(const struct backend *backend,
                                     const struct attention_kernel *self,
-                                    const struct attention_scratch *l, int64_t i, bool diagonal)
+                                    const struct attention_scratch *l, int64_t i, bool diagonal,
+                                    int64_t keys)
 {
     const int64_t side = self->side;
     for (int64_t h = 0; h < self->heads; h++) {
@@ -368,6 +396,7 @@ static void attention_backward_tile(const struct backend *backend,
             .depth = self->depth,
             .scale = self->scale,
             .diagonal = diagonal,
+            .keys = keys,
             .scores = l->scores + square,
             .probability = { l->probability + operand_offset(self, square), self->half },
             .lse = l->lse + row,
@@ -381,7 +410,8 @@ static void attention_backward_tile(const struct backend *backend,
 
 /* The innermost loop: the queries of tile i with the keys in l->k. */
 static enum status backward_queries(struct backend *backend, struct attention_kernel *self,
-                                    const struct attention_scratch *l, int64_t i, bool diagonal)
+                                    const struct attention_scratch *l, int64_t i, bool diagonal,
+                                    int64_t keys)
 {
     struct dnn *dnn = backend->dnn;
     float *dq = l->dq + i * self->heads * self->side * self->depth;
@@ -390,7 +420,7 @@ static enum status backward_queries(struct backend *backend, struct attention_ke
         st = product_run(dnn, &self->scores, l->dout, l->v, NULL, l->dprobability, l->library);
     if (st != ST_OK)
         return st;
-    attention_backward_tile(backend, self, l, i, diagonal);
+    attention_backward_tile(backend, self, l, i, diagonal, keys);
     st = product_run(dnn, &self->keys, l->probability, l->dout, NULL, l->dv, l->library);
     if (st == ST_OK)
         st = product_run(dnn, &self->keys, l->dscores, l->q, NULL, l->dk, l->library);
@@ -401,8 +431,9 @@ static enum status backward_queries(struct backend *backend, struct attention_ke
 
 static enum status backward_sample(struct backend *backend, struct attention_kernel *self,
                                    const struct attention_scratch *l, struct text_source qkv,
-                                   struct text_source dout, struct text_target din)
+                                   struct text_source dout, struct text_target din, int64_t keys)
 {
+    const bool causal = !self->base.spec.attr.bidirectional;
     const int64_t channels = self->heads * self->depth, columns = 3 * channels;
     const size_t slab = (size_t)(self->heads * self->side * self->depth) * sizeof(float);
     memset(l->dq, 0, (size_t)self->tiles * slab);
@@ -411,10 +442,11 @@ static enum status backward_sample(struct backend *backend, struct attention_ker
         pack_tile(backend, self, j, rows_at(qkv, 2 * channels, 1), columns, l->v);
         memset(l->dk, 0, slab);
         memset(l->dv, 0, slab);
-        for (int64_t i = j; i < self->tiles; i++) {
+        const int64_t seen = tile_keys(self, keys, j);
+        for (int64_t i = causal ? j : 0; seen > 0 && i < self->tiles; i++) {
             pack_tile(backend, self, i, qkv, columns, l->q);
             pack_tile(backend, self, i, dout, channels, l->dout);
-            enum status st = backward_queries(backend, self, l, i, i == j);
+            enum status st = backward_queries(backend, self, l, i, causal && i == j, seen);
             if (st != ST_OK)
                 return st;
         }
@@ -450,7 +482,8 @@ enum status cpu_attention_backward(struct backend *backend, struct kernel *kerne
         backward_rows(backend, self, &l, saved, dout, out);
         enum status st = backward_sample(
             backend, self, &l, rows_at(rows_source(buffers->in[0], dtype), first, 3 * channels),
-            dout, rows_at_out(rows_target(buffers->din[0], dtype), first, 3 * channels));
+            dout, rows_at_out(rows_target(buffers->din[0], dtype), first, 3 * channels),
+            keys_of(self, buffers->in[1], n));
         if (st != ST_OK)
             return st;
     }

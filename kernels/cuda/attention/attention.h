@@ -1,7 +1,7 @@
 /*
- * Causal attention of packed heads, forward and backward, whose memory is linear in T.
+ * Attention of packed heads, forward and backward, whose memory is linear in T.
  *
- *   out = softmax(q · kᵀ / √D, causal) · v    of every sample and head
+ *   out = softmax(q · kᵀ / √D, causal) · v    of every sample and head; bidirectional: not causal
  *
  * Half precision with D of 32, 64, 96 or 128 runs on tensor cores (mma.sync: sm_80 and later).
  * float32, and other D, run on plain kernels that compute in float32.
@@ -39,6 +39,9 @@ struct cuda_attention {
     int64_t samples, tokens; /* N, T */
     int heads, dim;          /* H, D */
     enum dtype dtype;
+    bool bidirectional;  /* each query sees all keys, not only those up to its own */
+    const int32_t *keys; /* [N], device memory: a sample's keys that anybody sees, the first ones,
+                            in 1..T; NULL: all. Looked at by the launches alone */
 };
 
 #ifdef __cplusplus
@@ -58,6 +61,11 @@ const char *cuda_attention_implementation(const struct cuda_attention *shape);
 /* Bytes of lse, and of backward's scratch (forward needs none). */
 size_t cuda_attention_lse_bytes(const struct cuda_attention *shape);
 size_t cuda_attention_scratch_bytes(const struct cuda_attention *shape);
+
+/* Writes keys [N] of tokens [N, T]: those up to the last token that isn't 0, and at least one.
+ * Launches on `stream`. */
+MUST_CHECK enum status cuda_attention_keys(const struct cuda_attention *shape,
+                                           const int32_t *tokens, int32_t *keys, void *stream);
 
 /*
  * Launch on `stream` (a cudaStream_t).

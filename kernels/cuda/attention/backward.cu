@@ -92,17 +92,20 @@ static __device__ __forceinline__ void statistics_load(shared_address to, const 
     }
 }
 
-/* Scores of keys (rows) after their query (columns) become -infinity. */
+/* Scores of keys (rows) after their query (columns) become -infinity, and those of the keys from
+ * `limit` on: distance and limit count from the warp's first key. */
 template <int M>
-static __device__ __forceinline__ void mask_before(float (&c)[M][N][4], int row, int column)
+static __device__ __forceinline__ void mask_before(float (&c)[M][N][4], int distance, int limit)
 {
+    const int lane = (int)threadIdx.x & 31, column = (lane & 3) * 2;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int n = 0; n < N; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                if (row + m * 16 + (i >> 1) * 8 > column + n * 8 + (i & 1))
+                const int row = (lane >> 2) + m * 16 + (i >> 1) * 8;
+                if (distance + row > column + n * 8 + (i & 1) || row >= limit)
                     c[m][n][i] = -INFINITY;
             }
         }
@@ -110,12 +113,13 @@ static __device__ __forceinline__ void mask_before(float (&c)[M][N][4], int row,
 }
 
 /* A warp's keys with SLICE queries: adds to dv and dk. statistics: the queries' lse, and ROWS
- * further their delta. distance: the first key's number, less the first query's. */
+ * further their delta. distance: the first key's number, less the first query's, or -ATTENTION_FAR.
+ * limit: as in forward_tile. */
 template <enum dtype TYPE, int D>
 static __device__ __forceinline__ void
 keys_slice(float (&dk)[backward<D>::M][D / 8][4], float (&dv)[backward<D>::M][D / 8][4],
            shared_address own, shared_address queries, const float *statistics, int distance,
-           float scale)
+           int limit, float scale)
 {
     using shape = backward<D>;
     constexpr int M = shape::M;
@@ -125,8 +129,8 @@ keys_slice(float (&dk)[backward<D>::M][D / 8][4], float (&dv)[backward<D>::M][D 
     uint32_t half[M][N / 2][4];
     fragments_clear(p);
     product_read<TYPE, D>(p, own, queries + lane_along<D>(lane));
-    if (distance > -M * 16)
-        mask_before<M>(p, distance + (lane >> 2), column);
+    if (distance > -M * 16 || limit < M * 16)
+        mask_before<M>(p, distance, limit);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const float2 lse = *(const float2 *)(statistics + column + n * 8);
@@ -181,13 +185,14 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 
     tile_load<D, shape::OWN>(base, head.k, 3 * head.width, first, head.tokens);
     tile_load<D, shape::OWN>(base + shape::OWN * PITCH, head.v, 3 * head.width, first, head.tokens);
-    queries_load<D>(base + TILES, head, call, first);
+    const int begin = call.bidirectional ? 0 : first;
+    queries_load<D>(base + TILES, head, call, begin);
     copies_commit();
 
     float dk[M][D / 8][4], dv[M][D / 8][4];
     fragments_clear(dk);
     fragments_clear(dv);
-    for (int query = first, stage = 0; query < head.tokens; query += shape::ROWS, stage ^= 1) {
+    for (int query = begin, stage = 0; query < head.tokens; query += shape::ROWS, stage ^= 1) {
         copies_wait<0>();
         __syncthreads(); /* this stage is there; nobody reads the other one any more */
         if (query + shape::ROWS < head.tokens)
@@ -198,9 +203,10 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 #pragma unroll 1
         for (int slice = 0; slice < shape::ROWS; slice += SLICE) {
             const float *statistics = (const float *)(memory + at + 2 * shape::TILE) + slice;
-            if (query + slice + SLICE > row)
-                keys_slice<TYPE, D>(dk, dv, own, base + at + slice * PITCH, statistics,
-                                    row - query - slice, call.scale);
+            const int distance = call.bidirectional ? -ATTENTION_FAR : row - query - slice;
+            if (distance < SLICE)
+                keys_slice<TYPE, D>(dk, dv, own, base + at + slice * PITCH, statistics, distance,
+                                    head.keys - row, call.scale);
         }
     }
     float factor[M][2];
@@ -225,11 +231,11 @@ template <int D> struct queries {
     float delta[M][2];
 };
 
-/* A warp's queries with SLICE keys: adds to dq. distance: as in forward_tile. */
+/* A warp's queries with SLICE keys: adds to dq. distance, limit: as in forward_tile. */
 template <enum dtype TYPE, int D>
-static __device__ __forceinline__ void queries_slice(float (&dq)[backward<D>::M][D / 8][4],
-                                                     const struct queries<D> &held,
-                                                     shared_address keys, int distance, float scale)
+static __device__ __forceinline__ void
+queries_slice(float (&dq)[backward<D>::M][D / 8][4], const struct queries<D> &held,
+              shared_address keys, int distance, int limit, float scale)
 {
     using shape = backward<D>;
     constexpr int M = shape::M;
@@ -237,8 +243,8 @@ static __device__ __forceinline__ void queries_slice(float (&dq)[backward<D>::M]
     float p[M][N][4], ds[M][N][4];
     fragments_clear(p);
     product_held<TYPE, D>(p, held.q, keys + lane_along<D>(lane));
-    if (distance < SLICE)
-        mask_after(p, distance + (lane >> 2), (lane & 3) * 2);
+    if (distance < SLICE || limit < SLICE)
+        mask_after(p, distance + (lane >> 2), (lane & 3) * 2, limit);
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -303,7 +309,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
     struct queries<D> held;
     float dq[M][D / 8][4];
     fragments_clear(dq);
-    const int last = min(first + shape::OWN, head.tokens);
+    const int last = keys_seen(call, head.keys, first + shape::OWN - 1);
     for (int key = 0, stage = 0; key < last; key += shape::ROWS, stage ^= 1) {
         const shared_address now = base + TILES + stage * shape::STAGE;
         copies_wait<0>();
@@ -321,9 +327,10 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
                             row + (lane >> 2));
 #pragma unroll 1
         for (int slice = 0; slice < shape::ROWS; slice += SLICE) {
-            if (key + slice < row + M * 16)
-                queries_slice<TYPE, D>(dq, held, now + slice * PITCH, row - key - slice,
-                                       call.scale);
+            const int distance = call.bidirectional ? ATTENTION_FAR : row - key - slice;
+            if (distance > -M * 16)
+                queries_slice<TYPE, D>(dq, held, now + slice * PITCH, distance,
+                                       head.keys - key - slice, call.scale);
         }
     }
     float factor[M][2];

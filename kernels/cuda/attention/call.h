@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/own/launch.h"
 
 #define CUDA_ATTENTION_SAMPLES_MAX 65535
 #define CUDA_ATTENTION_HEADS_MAX   65535
@@ -19,7 +20,22 @@ struct attention_call {
     float *delta; /* [N, H, T]: Σ over D of dout·out */
     int tokens, heads, dim;
     float scale; /* 1 / √D */
+    bool bidirectional;
+    const int32_t *keys; /* as cuda_attention has it */
 };
+
+/* Counts the keys that anybody sees in the block's sample. */
+static __device__ __forceinline__ int keys_of_block(const struct attention_call &call)
+{
+    return call.keys == nullptr ? call.tokens : call.keys[blockIdx.z];
+}
+
+/* Counts the keys that a query sees, the first ones, of a sample with that many. */
+static __device__ __forceinline__ int keys_seen(const struct attention_call &call, int keys,
+                                                int query)
+{
+    return call.bidirectional || query >= keys ? keys : query + 1;
+}
 
 /* Most shared memory of a block of the tensor cores' kernels: on each GPU since 8.0 (CUDA
  * programming guide, compute capabilities). */

@@ -72,6 +72,8 @@ static struct attention_call attention_call_of(const struct cuda_attention *shap
     call.heads = shape->heads;
     call.dim = shape->dim;
     call.scale = (float)(1.0 / sqrt((double)shape->dim));
+    call.bidirectional = shape->bidirectional;
+    call.keys = shape->keys;
     return call;
 }
 

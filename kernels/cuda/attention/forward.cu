@@ -10,8 +10,8 @@
  *   warp 1    all   all   all   cut                 cut   by the diagonal: scores are masked
  *   warp 2    all   all   all   all   cut                 beyond it the warp has nothing to do
  *
- * Keys from T on are zeros and masked: they come after every query below T. Blocks with the most
- * keys start first.
+ * Where attention is bidirectional, each warp walks over all keys that anybody sees. Those behind
+ * them are masked, as keys from T on, which are zeros. Blocks with the most keys start first.
  *
  * As nvcc 13.0 compiles it, without a spill; two blocks (8 warps) fit a multiprocessor:
  *
@@ -104,12 +104,13 @@ static __device__ __forceinline__ void softmax_end(float (&factor)[M][2], const 
 }
 
 /*
- * A warp with a tile of keys. distance: the number of its first query less that of the first key.
+ * A warp with a tile of keys. distance: the number of its first query less that of the first key,
+ * or ATTENTION_FAR. limit: how many keys from the first on anybody sees.
  */
 template <enum dtype TYPE, int D, int HELD>
 static __device__ __forceinline__ void
 forward_tile(struct running<D> &run, const uint32_t (&held)[HELD][M][4], shared_address own,
-             shared_address k, shared_address v, int distance, float scale)
+             shared_address k, shared_address v, int distance, int limit, float scale)
 {
     constexpr int N = forward<D>::KEYS / 8;
     const int lane = (int)threadIdx.x & 31;
@@ -119,8 +120,8 @@ forward_tile(struct running<D> &run, const uint32_t (&held)[HELD][M][4], shared_
         product_held<TYPE, D>(c, held, k + lane_along<D>(lane));
     else
         product_read<TYPE, D>(c, own, k + lane_along<D>(lane));
-    if (distance < N * 8)
-        mask_after(c, distance + (lane >> 2), (lane & 3) * 2);
+    if (distance < N * 8 || limit < N * 8)
+        mask_after(c, distance + (lane >> 2), (lane & 3) * 2, limit);
     softmax_tile(run, c, scale * LOG2_E);
     uint32_t p[M][N / 2][4];
     fragments_round<TYPE>(p, c);
@@ -154,7 +155,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         run.sum[m][0] = run.sum[m][1] = 0.0f;
     }
     uint32_t held[shape::HELD ? D / 16 : 1][M][4];
-    const int last = min(first + shape::QUERIES, head.tokens);
+    const int last = keys_seen(call, head.keys, first + shape::QUERIES - 1);
     for (int key = 0, stage = 0; key < last; key += shape::KEYS, stage ^= 1) {
         const shared_address now = k + stage * 2 * shape::STAGE;
         copies_wait<0>();
@@ -171,8 +172,10 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
             if (key == 0)
                 fragments_load<D, M>(held, own);
         }
-        if (key < row + M * 16)
-            forward_tile<TYPE, D>(run, held, own, now, now + shape::STAGE, row - key, call.scale);
+        const int distance = call.bidirectional ? ATTENTION_FAR : row - key;
+        if (distance > -M * 16)
+            forward_tile<TYPE, D>(run, held, own, now, now + shape::STAGE, distance,
+                                  head.keys - key, call.scale);
     }
     float factor[M][2];
     softmax_end(factor, run.max, run.sum, call.scale, call.lse + head.statistics + row,

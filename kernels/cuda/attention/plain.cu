@@ -44,6 +44,7 @@ struct matrix {
 struct plain_head {
     struct matrix q, k, v, out; /* in qkv and dqkv; in out and dout */
     int64_t statistics;
+    int keys; /* that anybody sees */
 };
 
 static __device__ __forceinline__ struct plain_head
@@ -59,6 +60,7 @@ plain_head_of_block(const struct attention_call &call)
     head.out.first = sample * call.tokens * width + index * call.dim;
     head.out.stride = width;
     head.statistics = (sample * call.heads + index) * call.tokens;
+    head.keys = keys_of_block(call);
     return head;
 }
 
@@ -193,20 +195,21 @@ static __device__ __forceinline__ void result_store(void *to, struct matrix matr
 }
 
 /* Brings the running values up to the scores, which become exp(score - the new maximum). row,
- * column: of the thread's first score. */
+ * column: of the thread's first score. keys: of the sample. */
 template <int WIDTH>
 static __device__ __forceinline__ void
 softmax_plain(float (&c)[plain<WIDTH>::EACH][plain<WIDTH>::EACH], struct result<WIDTH> &result,
               float (&maxima)[plain<WIDTH>::EACH], float (&sums)[plain<WIDTH>::EACH], int row,
-              int column, float scale)
+              int column, const struct attention_call &call, int keys)
 {
     using shape = plain<WIDTH>;
 #pragma unroll
     for (int i = 0; i < shape::EACH; i++) {
+        const int seen = keys_seen(call, keys, row + i * 16);
         float max = maxima[i], sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < shape::EACH; j++) {
-            c[i][j] = column + j * 16 > row + i * 16 ? -INFINITY : c[i][j] * scale;
+            c[i][j] = column + j * 16 >= seen ? -INFINITY : c[i][j] * call.scale;
             max = fmaxf(max, c[i][j]);
         }
         max = lanes_max<ROW_LANES>(max);
@@ -243,12 +246,13 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
         sums[i] = 0.0f;
     }
     rows_load<TYPE, WIDTH>(q, call.qkv, head.q, first, call);
-    for (int key = 0; key < min(first + shape::ROWS, call.tokens); key += shape::ROWS) {
+    const int end = keys_seen(call, head.keys, first + shape::ROWS - 1);
+    for (int key = 0; key < end; key += shape::ROWS) {
         float c[shape::EACH][shape::EACH];
         rows_load<TYPE, WIDTH>(other, call.qkv, head.k, key, call);
         __syncthreads();
         scores<WIDTH>(c, q, other, call.dim);
-        softmax_plain<WIDTH>(c, result, maxima, sums, row, key + x, call.scale);
+        softmax_plain<WIDTH>(c, result, maxima, sums, row, key + x, call, head.keys);
         scores_put<WIDTH>(p, c);
         __syncthreads(); /* k was read */
         rows_load<TYPE, WIDTH>(other, call.qkv, head.v, key, call);
@@ -311,7 +315,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
     clear_plain(dv);
     rows_load<TYPE, WIDTH>(k, call.qkv, head.k, first, call);
     rows_load<TYPE, WIDTH>(v, call.qkv, head.v, first, call);
-    for (int query = first; query < call.tokens; query += shape::ROWS) {
+    const int begin = call.bidirectional ? 0 : first;
+    for (int query = begin; query < call.tokens; query += shape::ROWS) {
         float c[EACH][EACH], d[EACH][EACH];
         rows_load<TYPE, WIDTH>(q, call.qkv, head.q, query, call);
         rows_load<TYPE, WIDTH>(dout, call.dout, head.out, query, call);
@@ -324,7 +329,9 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
             const float lse = statistic(call.lse, head.statistics, column, call.tokens);
             const float delta = statistic(call.delta, head.statistics, column, call.tokens);
             float &score = c[i / EACH][i % EACH], &value = d[i / EACH][i % EACH];
-            score = row + i / EACH * 16 > column ? 0.0f : expf(fmaf(score, call.scale, -lse));
+            score = row + i / EACH * 16 >= keys_seen(call, head.keys, column)
+                        ? 0.0f
+                        : expf(fmaf(score, call.scale, -lse));
             value = score * (value - delta);
         }
         scores_put<WIDTH>(p, c);
@@ -371,7 +378,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
         delta[i] = statistic(call.delta, head.statistics, row + i * 16, call.tokens);
         factor[i] = call.scale;
     }
-    for (int key = 0; key < min(first + shape::ROWS, call.tokens); key += shape::ROWS) {
+    const int end = keys_seen(call, head.keys, first + shape::ROWS - 1);
+    for (int key = 0; key < end; key += shape::ROWS) {
         float c[EACH][EACH], d[EACH][EACH];
         rows_load<TYPE, WIDTH>(k, call.qkv, head.k, key, call);
         rows_load<TYPE, WIDTH>(v, call.qkv, head.v, key, call);
@@ -382,7 +390,9 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
         for (int i = 0; i < EACH * EACH; i++) {
             const int y = i / EACH, column = key + x + i % EACH * 16;
             float &score = c[y][i % EACH], &value = d[y][i % EACH];
-            score = column > row + y * 16 ? 0.0f : expf(fmaf(score, call.scale, -lse[y]));
+            score = column >= keys_seen(call, head.keys, row + y * 16)
+                        ? 0.0f
+                        : expf(fmaf(score, call.scale, -lse[y]));
             value = score * (value - delta[y]);
         }
         scores_put<WIDTH>(p, d);

@@ -48,6 +48,7 @@ struct head {
     int64_t out;        /* row 0 in out */
     int64_t statistics; /* row 0 in lse and delta */
     int width, tokens;
+    int keys; /* that anybody sees */
 };
 
 template <int D>
@@ -56,6 +57,7 @@ static __device__ __forceinline__ struct head head_of_block(const struct attenti
     const int64_t sample = blockIdx.z, index = blockIdx.y;
     struct head head;
     head.tokens = call.tokens;
+    head.keys = keys_of_block(call);
     head.width = call.heads * D;
     head.result = sample * call.tokens * 3 * head.width + index * D;
     head.out = sample * call.tokens * head.width + index * D;
@@ -208,9 +210,14 @@ template <int M, int N> static __device__ __forceinline__ void fragments_clear(f
     }
 }
 
-/* Scores of keys (columns) after their query (row) become -infinity. row, column: of c[0][0][0]. */
+/* A distance from any query to any key that is no cause to mask: attention is bidirectional. */
+#define ATTENTION_FAR (1 << 30)
+
+/* Scores of keys (columns) after their query (row), and from `limit` on, become -infinity. row,
+ * column: of c[0][0][0]. */
 template <int M, int N>
-static __device__ __forceinline__ void mask_after(float (&c)[M][N][4], int row, int column)
+static __device__ __forceinline__ void mask_after(float (&c)[M][N][4], int row, int column,
+                                                  int limit)
 {
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -218,7 +225,8 @@ static __device__ __forceinline__ void mask_after(float (&c)[M][N][4], int row, 
         for (int n = 0; n < N; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                if (column + n * 8 + (i & 1) > row + m * 16 + (i >> 1) * 8)
+                const int at = column + n * 8 + (i & 1);
+                if (at > row + m * 16 + (i >> 1) * 8 || at >= limit)
                     c[m][n][i] = -INFINITY;
             }
         }

@@ -102,7 +102,7 @@ static std::unique_ptr<fe::graph::Graph> forward_graph(const struct cuda_attenti
     auto options = fe::graph::SDPA_attributes()
                        .set_name("attention")
                        .set_generate_stats(training)
-                       .set_causal_mask(true)
+                       .set_causal_mask(!shape->bidirectional)
                        .set_attn_scale(scale_of(shape));
     const auto outputs = graph->sdpa(q, k, v, options);
     sdpa_describe(outputs[0], sdpa_matrix(shape, "out", UID_OUT, narrow));
@@ -125,7 +125,7 @@ static std::unique_ptr<fe::graph::Graph> backward_graph(const struct cuda_attent
     auto lse = graph->tensor(statistics(shape));
     auto options = fe::graph::SDPA_backward_attributes()
                        .set_name("attention gradient")
-                       .set_causal_mask(true)
+                       .set_causal_mask(!shape->bidirectional)
                        .set_deterministic_algorithm(true)
                        .set_attn_scale(scale_of(shape));
     const auto outputs = graph->sdpa_backward(q, k, v, out, dout, lse, options);

@@ -1,6 +1,6 @@
 /*
- * Causal attention by cuDNN's graphs instead of our own kernels: the same tensors and the same
- * semantics (kernels/cuda/attention/attention.h).
+ * Attention by cuDNN's graphs instead of our own kernels: the same tensors and the same semantics
+ * (kernels/cuda/attention/attention.h), of shapes without `keys`.
  *
  * These functions are in the module only where the build finds cudnn_frontend.h; elsewhere each is
  * NULL. Which of the two computes is a table by capability and D, never a measurement: our own

@@ -3,6 +3,7 @@
  * was built with them and the table says so (kernels/cuda/library/sdpa_cudnn.h).
  *
  * Saved: lse. (Without training it is scratch.)
+ * With tokens, scratch ends with the number of keys that are seen, of each sample.
  */
 #include "kernels/cuda/attention/attention.h"
 
@@ -16,6 +17,7 @@ struct attention {
     struct kernel base;
     struct cuda_attention shape;
     struct sdpa_cudnn *sdpa; /* NULL: own kernels; owned */
+    size_t keys_at;          /* in scratch */
 };
 
 static void attention_release(struct kernel *kernel)
@@ -28,7 +30,8 @@ static void attention_release(struct kernel *kernel)
 /* ST_INVALID: cuDNN does not take the shape or the device, and our own kernels are used. */
 static enum status sdpa_choose(struct backend *backend, struct attention *self)
 {
-    if (sdpa_cudnn_chosen == NULL || !sdpa_cudnn_chosen(&self->shape, backend->device.capability))
+    if (self->base.spec.in_count == 2 || sdpa_cudnn_chosen == NULL ||
+        !sdpa_cudnn_chosen(&self->shape, backend->device.capability))
         return ST_OK;
     const enum status st =
         sdpa_cudnn_new(backend->cudnn, &self->shape, self->base.spec.training, &self->sdpa);
@@ -53,9 +56,13 @@ static enum status shape_fits(struct backend *backend, const struct op_spec *spe
 static enum status attention_shape(struct backend *backend, const struct op_spec *spec,
                                    struct cuda_attention *out)
 {
-    const struct tensor *in = &spec->in[0];
+    const struct tensor *in = &spec->in[0], *tokens = &spec->in[1];
     const int64_t heads = spec->attr.heads;
-    if (spec->in_count != 1 || !cuda_dtype_is_floating(in->dtype) || in->ndim != 3 ||
+    if (spec->in_count == 2 &&
+        (tokens->dtype != DTYPE_I32 || tokens->format != FORMAT_PLAIN || tokens->ndim != 2 ||
+         tokens->dims[0] != in->dims[0] || tokens->dims[1] != in->dims[1]))
+        return cuda_refuse(backend, ST_INVALID, "attention: tokens");
+    if (spec->in_count > 2 || !cuda_dtype_is_floating(in->dtype) || in->ndim != 3 ||
         in->format != FORMAT_PLAIN || heads < 1 || in->dims[2] % (3 * heads) != 0 ||
         tensor_elements(in) < 1 || spec->out_dtype != in->dtype)
         return cuda_refuse(backend, ST_INVALID, "attention");
@@ -66,6 +73,7 @@ static enum status attention_shape(struct backend *backend, const struct op_spec
         .heads = (int)heads,
         .dim = dim > CUDA_ATTENTION_DIM_MAX ? 0 : (int)dim,
         .dtype = in->dtype,
+        .bidirectional = spec->attr.bidirectional,
     };
     if (!cuda_attention_supported(out))
         return cuda_refuse(backend, ST_INVALID, "attention: shape of heads");
@@ -97,15 +105,18 @@ enum status cuda_op_attention_prepare(struct backend *backend, const struct op_s
     const struct tensor *in = &spec->in[0];
     const int64_t dims[3] = { in->dims[0], in->dims[1], in->dims[2] / 3 };
     const size_t lse = cuda_attention_lse_bytes(&shape);
-    const size_t own = spec->training ? cuda_attention_scratch_bytes(&shape) : lse;
-    const double product = (double)in->dims[0] * (double)in->dims[1] * (double)in->dims[1] *
-                           (double)dims[2]; /* causal: half of each of two products */
+    self->keys_at = cuda_align(spec->training ? cuda_attention_scratch_bytes(&shape) : lse);
+    const size_t keys = spec->in_count == 2 ? (size_t)shape.samples * sizeof(int32_t) : 0;
+    const size_t own = self->keys_at + keys;
+    const double pairs = (spec->attr.bidirectional ? 1.0 : 0.5) * (double)in->dims[1] *
+                         (double)in->dims[1] * (double)in->dims[0];
+    const double product = 2.0 * pairs * (double)dims[2];
     *out_info = (struct kernel_info){
         .out = tensor_plain(spec->out_dtype, 3, dims),
         .saved_bytes = spec->training ? lse : 0,
         .scratch_bytes =
             CUDA_ALIGN + (self->sdpa != NULL ? sdpa_cudnn_workspace_bytes(self->sdpa) : own),
-        .backward_needs_in = { true },
+        .backward_needs_in = { true, spec->in_count == 2 },
         .backward_needs_out = true,
         .din = { *in },
         .flops_forward = 2.0 * product,
@@ -115,6 +126,19 @@ enum status cuda_op_attention_prepare(struct backend *backend, const struct op_s
     };
     *out_kernel = &self->base;
     return ST_OK;
+}
+
+/* The shape, and which keys are seen, if there are tokens that say it. */
+static enum status attention_with_keys(const struct attention *self,
+                                       const struct op_buffers *buffers, void *scratch,
+                                       cudaStream_t stream, struct cuda_attention *out)
+{
+    int32_t *keys = (int32_t *)(void *)((char *)scratch + self->keys_at);
+    *out = self->shape;
+    if (buffers->in[1] == NULL)
+        return ST_OK;
+    out->keys = keys;
+    return cuda_attention_keys(&self->shape, buffers->in[1], keys, stream);
 }
 
 enum status cuda_op_attention_forward(struct backend *backend, struct kernel *kernel,
@@ -128,7 +152,10 @@ enum status cuda_op_attention_forward(struct backend *backend, struct kernel *ke
                                 stream);
     } else {
         float *lse = kernel->spec.training ? buffers->saved : scratch;
-        st = cuda_attention_forward(&self->shape, buffers->in[0], buffers->out, lse, stream);
+        struct cuda_attention shape;
+        st = attention_with_keys(self, buffers, scratch, stream, &shape);
+        if (st == ST_OK)
+            st = cuda_attention_forward(&shape, buffers->in[0], buffers->out, lse, stream);
     }
     return CUDA_LAUNCHED(backend, st, "attention");
 }
@@ -151,8 +178,11 @@ enum status cuda_op_attention_backward(struct backend *backend, struct kernel *k
         };
         st = sdpa_cudnn_backward(self->sdpa, &args, scratch, stream);
     } else {
-        st = cuda_attention_backward(&self->shape, buffers->in[0], buffers->out, buffers->saved,
-                                     buffers->dout[0], buffers->din[0], scratch, stream);
+        struct cuda_attention shape;
+        st = attention_with_keys(self, buffers, scratch, stream, &shape);
+        if (st == ST_OK)
+            st = cuda_attention_backward(&shape, buffers->in[0], buffers->out, buffers->saved,
+                                         buffers->dout[0], buffers->din[0], scratch, stream);
     }
     return CUDA_LAUNCHED(backend, st, "attention gradient");
 }

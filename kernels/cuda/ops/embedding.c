@@ -8,20 +8,28 @@ enum status cuda_op_embedding_prepare(struct backend *backend, const struct op_s
 {
     const struct tensor *in = &spec->in[0];
     const struct op_attr *attr = &spec->attr;
-    if (spec->in_count != 1 || !rows_is_plain(in, DTYPE_I32, 2) || in->ndim != 2 || attr->out < 1 ||
-        attr->rows < 1 || !cuda_dtype_is_floating(spec->out_dtype) ||
+    const int64_t dims[3] = { in->dims[0], in->dims[1], attr->out };
+    const struct tensor out = tensor_plain(spec->out_dtype, 3, dims);
+    if (spec->in_count != (attr->residual ? 2 : 1) || !rows_is_plain(in, DTYPE_I32, 2) ||
+        in->ndim != 2 || attr->out < 1 || attr->rows < 1 ||
+        !cuda_dtype_is_floating(spec->out_dtype) ||
         (attr->positions > 0 && attr->positions < in->dims[1]))
         return cuda_refuse(backend, ST_INVALID, "embedding");
+    if (attr->residual && (attr->positions > 0 || !rows_is_plain(&spec->in[1], out.dtype, 3) ||
+                           spec->in[1].bytes != out.bytes))
+        return cuda_refuse(backend, ST_INVALID, "embedding: the residual differs from the output");
     struct kernel *kernel = cuda_kernel_new(spec);
     if (kernel == NULL)
         return ST_NO_MEMORY;
     const int64_t tokens = tensor_elements(in);
-    const int64_t dims[3] = { in->dims[0], in->dims[1], attr->out };
     *out_info = (struct kernel_info){
-        .out = tensor_plain(spec->out_dtype, 3, dims),
+        .out = out,
         .scratch_bytes =
             spec->training ? k_embedding_scratch(tokens, attr->out, attr->rows) + CUDA_ALIGN : 0,
         .backward_needs_in = { true },
+        .din_aliases_dout = { false, attr->residual },
+        .din_alias = { 0, -1 },
+        .din = { { 0 }, out },
         .implementation = "own",
     };
     *out_kernel = kernel;
@@ -41,6 +49,7 @@ enum status cuda_op_embedding_forward(struct backend *backend, struct kernel *ke
         .tokens = buffers->in[0],
         .weight = buffers->param[0],
         .position = spec->attr.positions > 0 ? buffers->param[1] : NULL,
+        .residual = spec->attr.residual ? buffers->in[1] : NULL,
         .out = buffers->out,
         .fault = backend->fault,
     };

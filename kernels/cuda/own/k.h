@@ -102,12 +102,14 @@ struct k_activation_grad {
 size_t k_activation_scratch(int64_t rows, int64_t c);
 MUST_CHECK enum status k_activation_backward(const struct k_activation_grad *args, void *stream);
 
-/* out[n, t] = weight[tokens[n, t]] (+ position[t]). A wrong token gives 0 and K_FAULT_TOKEN. */
+/* out[n, t] = weight[tokens[n, t]] (+ position[t]) (+ residual[n, t]). A wrong token's row counts
+ * as 0, and gives K_FAULT_TOKEN. */
 struct k_embedding {
     int64_t n, t, c, vocab;
     enum dtype dtype; /* of out */
     const int32_t *tokens;
     const float *weight, *position; /* [vocab, c]; [>= t, c] or NULL */
+    const void *residual;           /* like out, or NULL */
     void *out;
     uint32_t *fault;
 };
@@ -124,6 +126,38 @@ struct k_embedding_grad {
 };
 size_t k_embedding_scratch(int64_t tokens, int64_t c, int64_t vocab); /* tokens = n·t */
 MUST_CHECK enum status k_embedding_backward(const struct k_embedding_grad *args, void *stream);
+
+/* A sequence y [n, 1 + pixels, c] of an image x [n, pixels, c]: first + position[0], then each
+ * pixel + its position. Types: equal, or one of them float32. */
+struct k_sequence {
+    int64_t n, pixels, c;
+    enum dtype x_dtype, y_dtype;
+    const void *x;
+    const float *first, *position; /* [c], [1 + pixels, c] */
+    void *y;
+};
+MUST_CHECK enum status k_sequence_forward(const struct k_sequence *args, void *stream);
+
+struct k_sequence_grad {
+    int64_t n, pixels, c;
+    enum dtype x_dtype, y_dtype; /* of dx, dy */
+    const void *dy;
+    void *dx;                  /* NULL: not wanted */
+    float *dfirst, *dposition; /* each NULL: not wanted */
+    bool accumulate_first, accumulate_position;
+};
+MUST_CHECK enum status k_sequence_backward(const struct k_sequence_grad *args, void *stream);
+
+/* out [n, c] = row `row` of each in [n, t, c]; backward: that row of out [n, t, c] is in [n, c],
+ * and the others are 0. */
+struct k_select {
+    int64_t n, t, c, row;
+    enum dtype dtype;
+    bool backward;
+    const void *in;
+    void *out;
+};
+MUST_CHECK enum status k_select(const struct k_select *args, void *stream);
 
 /*
  * y = keep ? x / (1 - p) : 0, + add if there is one; by the words at `draw` (enum op_draw).

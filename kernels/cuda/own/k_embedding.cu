@@ -16,6 +16,7 @@
  * chunk.
  */
 #include "kernels/cuda/own/k.h"
+#include "kernels/cuda/own/samples.cuh"
 #include "kernels/cuda/own/sort.cuh"
 #include "kernels/cuda/own/vector.cuh"
 
@@ -42,6 +43,12 @@ static __global__ void __launch_bounds__(EMBEDDING_THREADS)
                     v[i] += add[i];
             }
         }
+        if (a.residual != nullptr) {
+            load<WIDTH>(add, (const T *)a.residual + row * a.c + c);
+#pragma unroll
+            for (int i = 0; i < WIDTH; i++)
+                v[i] += add[i];
+        }
         store<WIDTH>((T *)a.out + row * a.c + c, v);
     }
 }
@@ -51,7 +58,7 @@ enum status k_embedding_forward(const struct k_embedding *args, void *stream)
     const struct k_embedding *const a = args;
     const bool aligned = is_aligned(a->weight) && is_aligned(a->position);
     if (a->n < 1 || a->t < 1 || a->c < 1 || a->vocab < 1 || a->vocab >= INT32_MAX ||
-        a->n > INT32_MAX / a->t || !is_aligned(a->out))
+        a->n > INT32_MAX / a->t || !is_aligned(a->out) || !is_aligned(a->residual))
         return ST_INVALID;
     const dim3 grid((unsigned)(a->n * a->t)), block(EMBEDDING_THREADS);
     return with_type(a->dtype, [&](auto t) {
@@ -161,34 +168,6 @@ static __global__ void __launch_bounds__(EMBEDDING_THREADS)
     embedding_add_row<WIDTH>(s, key, column, sum);
 }
 
-/* dposition[t] = Σ over n, in order, of dout[n, t]; rows beyond t are zero. */
-template <typename T, int WIDTH> struct position_sums {
-    const T *dout;
-    float *dposition;
-    int64_t n, width, known; /* width: t·c; known: min(t, positions)·c */
-    bool accumulate, aligned;
-
-    template <int N> __device__ __forceinline__ void at(int64_t i)
-    {
-        float sum[N] = {}, v[N];
-        if (i < known) {
-            for (int64_t s = 0; s < n; s++) {
-                load<N>(v, dout + s * width + i);
-#pragma unroll
-                for (int k = 0; k < N; k++)
-                    sum[k] += v[k];
-            }
-        }
-        if (accumulate) {
-            load_flat<N>(v, dposition + i, aligned);
-#pragma unroll
-            for (int k = 0; k < N; k++)
-                sum[k] += v[k];
-        }
-        store_flat<N>(dposition + i, sum, aligned);
-    }
-};
-
 static int64_t embedding_chunks(int64_t tokens)
 {
     return (tokens + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;
@@ -229,7 +208,8 @@ static enum status embedding_weight_gradient(const struct k_embedding_grad *a, v
 template <typename T, int WIDTH>
 static enum status embedding_position_gradient(const struct k_embedding_grad *a, void *stream)
 {
-    const struct position_sums<T, WIDTH> f = {
+    /* Rows beyond t are zero. */
+    const struct sample_sums<T, WIDTH> f = {
         (const T *)a->dout, a->dposition, a->n, a->t * a->c, a->t * a->c, a->accumulate_position,
             is_aligned(a->dposition),
     };

@@ -3,7 +3,7 @@
  * gradient of the first step's mean loss as float32 to FILE.
  *
  *   golden_live FILE fp32|bf16 MODEL OPTIMIZER SEED BATCH BATCHES STEPS LR WEIGHT_DECAY CHANNELS
- *               SIDE LAYERS HEADS EMBED CONTEXT VOCAB NORM_SHIFT
+ *               SIDE LAYERS HEADS EMBED CONTEXT VOCAB NORM_SHIFT PATCH
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,18 @@
 #include "tests/unit/trainer/training.h"
 
 enum { FILE_AT = 1, MATH, MODEL, OPTIMIZER, SEED, BATCH, BATCHES, STEPS, LR, WEIGHT_DECAY };
-enum { CHANNELS = WEIGHT_DECAY + 1, SIDE, LAYERS, HEADS, EMBED, CONTEXT, VOCAB, SHIFT, ARGUMENTS };
+enum {
+    CHANNELS = WEIGHT_DECAY + 1,
+    SIDE,
+    LAYERS,
+    HEADS,
+    EMBED,
+    CONTEXT,
+    VOCAB,
+    SHIFT,
+    PATCH,
+    ARGUMENTS
+};
 
 static bool write_gradient(const struct training *t, const char *path)
 {
@@ -50,6 +61,7 @@ int main(int argc, char **argv)
         .context = whole(argv[CONTEXT]),
         .vocab = whole(argv[VOCAB]),
         .norm_shift = strtof(argv[SHIFT], NULL),
+        .patch = whole(argv[PATCH]),
         .micro = whole(argv[BATCH]),
         .seed = (uint64_t)whole(argv[SEED]),
         .math = strcmp(argv[MATH], "bf16") == 0 ? MATH_BF16 : MATH_F32,

@@ -2,8 +2,8 @@
 """Loss curves and gradients of PyTorch from Cairn's own initial weights and batches: writes NAME.json here.
 
     make_reference.py [--check] [NAME ...]   needs torch and numpy; 10 minutes on one core
-    make_reference.py --live PROGRAM         the real sizes: gpt2 124M, resnet50 at 224x224; PROGRAM is the
-                                             build's tests/golden_live, 16 GiB of memory and an hour
+    make_reference.py --live PROGRAM         the real sizes: gpt2 124M, resnet50 and ViT-B/16 at 224x224; PROGRAM
+                                             is the build's tests/golden_live, 16 GiB of memory and an hour
 
 Weights are drawn as trainer/tape/initial_values.h says, batches as tests/unit/trainer/training.c says, so nothing big has to be stored.
 Each curve is computed in float32 and in float64; a case is only worth keeping where the two agree far better than
@@ -66,6 +66,8 @@ CASES = [
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32, "vocab": 97},
     {"model": "gpt2", "name": "gpt2-muon", "batch": 8, "lr": 1e-3, "optimizer": "muon", "weight_decay": 0.1,
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32, "vocab": 97},
+    {"model": "vit", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.05, "steps": 10, "layers": 2,
+     "heads": 4, "embed": 64, "patch": 7, "gradients": True},
     {"model": "resnet50", "batch": 8, "lr": 3e-6, "steps": 10, "channels": 3, "side": 96, "norm_shift": 2.0,
      "gradients": True},
     {"model": "resnet50", "name": "resnet50-fresh", "batch": 4, "lr": 1e-7, "steps": 2, "channels": 3, "side": 48,
@@ -76,10 +78,13 @@ LIVE = [
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 12, "heads": 12, "embed": 768, "context": 64,
      "vocab": 50257},
     {"model": "resnet50", "batch": 8, "lr": 3e-6, "steps": 10, "channels": 3, "side": 224, "norm_shift": 2.0},
+    {"model": "vit", "batch": 4, "lr": 1e-4, "optimizer": "adamw", "weight_decay": 0.1,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 12, "heads": 12, "embed": 768, "patch": 16, "channels": 3,
+     "side": 224},
 ]
 DEFAULTS = {"seed": 17, "steps": 20, "batches": 4, "lanes": 1, "hidden": 0, "optimizer": "sgd",
             "weight_decay": 5e-4, "no_decay": [], "clip_norm": 0.0, "channels": 1, "side": 28, "layers": 0,
-            "heads": 0, "embed": 0, "context": 0, "vocab": 0,
+            "heads": 0, "embed": 0, "context": 0, "vocab": 0, "patch": 0,
             "norm_shift": 0.0}
 LLAMA = {"kv_heads": 0, "intermediate": 0, "tied": False}  # more of them
 
@@ -152,23 +157,28 @@ def kind_of(net, name):
     module = net.get_submodule(name.rpartition(".")[0])
     if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm, RootMeanSquare)):
         return "norm"
-    if isinstance(module, nn.Embedding):
+    if isinstance(module, (nn.Embedding, Tokens)):
         return "embedding"
     return "bias" if name.endswith(".bias") else "weight"
 
 
+def parameters_of(net):
+    """In the order of Cairn's tape. PyTorch has what a module owns itself before its modules."""
+    return sorted(net.named_parameters(), key=lambda pair: getattr(net, "place", lambda name: 0)(pair[0]))
+
+
 def init_(net, seed, norm_shift):
     key = rng_key(seed, RNG_INIT)
-    text = isinstance(net, (GPT2, Llama))
-    for index, (name, p) in enumerate(net.named_parameters()):
+    transformer = isinstance(net, (GPT2, Llama, ViT))
+    for index, (name, p) in enumerate(parameters_of(net)):
         kind = kind_of(net, name)
         if kind == "norm":  # keeps 1 and 0
             if name.endswith(".bias") and norm_shift != 0:
                 nn.init.constant_(p, norm_shift)
             continue
-        if text and kind == "bias":
+        if transformer and kind == "bias":
             value = np.zeros(p.numel(), dtype=np.float32)
-        elif text:
+        elif transformer:
             std = np.float32(0.02)
             if name.endswith("c_proj.weight"):
                 std = std / np.sqrt(np.float32(2) * np.float32(len(net.transformer.h)))
@@ -377,6 +387,63 @@ class Llama(nn.Module):
         return self.lm_head(self.model["norm"](x))
 
 
+class Tokens(nn.Module):
+    """Patches behind a class token, plus positions."""
+
+    def __init__(self, channels, side, patch, embed):
+        super().__init__()
+        self.patch_embeddings = nn.ModuleDict({"projection": nn.Conv2d(channels, embed, patch, patch)})
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed))
+        self.position_embeddings = nn.Parameter(torch.zeros(1, 1 + (side // patch) ** 2, embed))
+
+    def forward(self, x):
+        x = self.patch_embeddings["projection"](x).flatten(2).transpose(1, 2)
+        return torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1) + self.position_embeddings
+
+
+class ViTLayer(nn.Module):
+    """Names as in Hugging Face's files; query, key and value are one."""
+
+    def __init__(self, embed, heads):
+        super().__init__()
+        self.heads = heads
+        self.layernorm_before = nn.LayerNorm(embed, eps=1e-12)
+        self.attention = nn.ModuleDict({"attention": nn.ModuleDict({"qkv": nn.Linear(embed, 3 * embed)}),
+                                        "output": nn.ModuleDict({"dense": nn.Linear(embed, embed)})})
+        self.layernorm_after = nn.LayerNorm(embed, eps=1e-12)
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(embed, 4 * embed)})
+        self.output = nn.ModuleDict({"dense": nn.Linear(4 * embed, embed)})
+
+    def forward(self, x):
+        b, t, c = x.shape
+        qkv = self.attention["attention"]["qkv"](self.layernorm_before(x))
+        q, k, v = qkv.view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c)
+        x = x + self.attention["output"]["dense"](y)
+        return x + self.output["dense"](F.gelu(self.intermediate["dense"](self.layernorm_after(x))))
+
+
+class ViT(nn.Module):
+    def __init__(self, case):
+        super().__init__()
+        embed = case["embed"]
+        layers = nn.ModuleList(ViTLayer(embed, case["heads"]) for _ in range(case["layers"]))
+        self.vit = nn.ModuleDict({
+            "embeddings": Tokens(case["channels"], case["side"], case["patch"], embed),
+            "encoder": nn.ModuleDict({"layer": layers}), "layernorm": nn.LayerNorm(embed, eps=1e-12)})
+        self.classifier = nn.Linear(embed, 10)
+
+    @staticmethod
+    def place(name):
+        return 0 if "projection" in name else 1
+
+    def forward(self, x):
+        x = self.vit["embeddings"](x)
+        for layer in self.vit["encoder"]["layer"]:
+            x = layer(x)
+        return self.classifier(self.vit["layernorm"](x)[:, 0])
+
+
 class LeNet(nn.Module):
     def __init__(self, channels, classes):
         super().__init__()
@@ -408,6 +475,8 @@ def build(case):
         return GPT2(case["layers"], case["heads"], case["embed"], case["context"], case["vocab"])
     if case["model"] == "llama":
         return Llama(case)
+    if case["model"] == "vit":
+        return ViT(case)
     if case["model"] == "resnet50":
         return ResNet((3, 4, 6, 3), True, case["channels"], case["side"], 10)
     return ResNet((2, 2, 2, 2), False, case["channels"], case["side"], 10)
@@ -547,7 +616,7 @@ def train(case, dtype, half=False):
             statistics.end(batch // case["micro"])
         if step == 0:
             gradients = {name: p.grad.detach().double().numpy().reshape(-1).copy()
-                         for name, p in net.named_parameters()}
+                         for name, p in parameters_of(net)}
         if case["clip_norm"] > 0:
             nn.utils.clip_grad_norm_(net.parameters(), case["clip_norm"])
         opt.step()
@@ -634,7 +703,7 @@ def reference(given, check):
 def ours(program, case, precision):
     """Losses and first gradient of Cairn: PROGRAM prints the losses and writes the gradient to a file."""
     names = ("model", "optimizer", "seed", "batch", "batches", "steps", "lr", "weight_decay", "channels", "side",
-             "layers", "heads", "embed", "context", "vocab", "norm_shift")
+             "layers", "heads", "embed", "context", "vocab", "norm_shift", "patch")
     with tempfile.NamedTemporaryFile() as f:
         out = subprocess.run([program, f.name, precision] + [str(case[n]) for n in names], check=True,
                              stdout=subprocess.PIPE, text=True).stdout

@@ -118,6 +118,7 @@ void training_open(struct training *t, const struct training_options *options)
                                               .embed = options->embed,
                                               .context = options->context,
                                               .vocab = options->vocab,
+                                              .patch = options->patch,
                                               .dropout = options->dropout },
                      &t->tape));
     t->layout = lane_layout(t->tape);

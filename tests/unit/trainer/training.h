@@ -17,7 +17,8 @@ struct training_options {
     const char *arch;
     int64_t channels, side; /* images [channels, side, side]; channels 0: 1 */
     int64_t hidden;
-    int64_t layers, heads, embed, context, vocab; /* text models */
+    int64_t layers, heads, embed, context, vocab; /* transformers */
+    int64_t patch;                                /* vit */
     int64_t kv_heads, intermediate;               /* llama */
     bool tied;                                    /* llama */
     float dropout;

@@ -104,6 +104,7 @@ static void open_case(const json_t *golden, enum math math, struct training *t)
         .kv_heads = count_of(golden, "kv_heads", 0),
         .intermediate = count_of(golden, "intermediate", 0),
         .tied = json_is_true(json_object_get(golden, "tied")),
+        .patch = count_of(golden, "patch", 0),
         .norm_shift = (float)json_number_value(json_object_get(golden, "norm_shift")),
         .math = math,
         .micro = (int64_t)number(golden, "micro"),
@@ -378,6 +379,18 @@ static void gpt2_in_bfloat16_is_as_close_to_float32_as_pytorch(void **state)
     follows("gpt2", MATH_BF16);
 }
 
+static void vit_follows_pytorch(void **state)
+{
+    (void)state;
+    follows_pytorch("vit");
+}
+
+static void vit_in_bfloat16_is_as_close_to_float32_as_pytorch(void **state)
+{
+    (void)state;
+    follows("vit", MATH_BF16);
+}
+
 static void resnet50_in_bfloat16_is_as_close_to_float32_as_pytorch(void **state)
 {
     (void)state;
@@ -401,6 +414,8 @@ int main(void)
         cmocka_unit_test(llama_follows_pytorch),
         cmocka_unit_test(llama_with_tied_weights_follows_pytorch),
         cmocka_unit_test(llama_in_bfloat16_is_as_close_to_float32_as_pytorch),
+        cmocka_unit_test(vit_follows_pytorch),
+        cmocka_unit_test(vit_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(resnet50_follows_pytorch),
         cmocka_unit_test(resnet50_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(a_fresh_resnet50_follows_pytorch),

@@ -127,6 +127,57 @@ static void gpt2_has_the_names_and_counts_of_its_sizes(void **state)
     }
 }
 
+/* ViT-B/16, -B/32, -L/16 with the classes of ImageNet, as Dosovitskiy et al. count them. */
+static void vit_has_the_names_and_counts_of_its_sizes(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t layers, heads, embed, patch; /* 0: the default */
+        size_t elements;
+    } rows[] = { { 0, 0, 0, 0, 86567656 },
+                 { 0, 0, 0, 32, 88224232 },
+                 { 24, 16, 1024, 16, 304326632 } };
+    for (size_t i = 0; i < 3; i++) {
+        struct model_options options = { .arch = "vit",
+                                         .channels = 3,
+                                         .height = 224,
+                                         .width = 224,
+                                         .classes = 1000,
+                                         .layers = rows[i].layers,
+                                         .heads = rows[i].heads,
+                                         .embed = rows[i].embed,
+                                         .patch = rows[i].patch };
+        struct tape *tape = NULL;
+        assert_int_equal(model_build(&options, &tape), ST_OK);
+        assert_int_equal(tape->param_elements, rows[i].elements);
+        assert_int_equal(tape->param_count, 12 * (i < 2 ? 12 : 24) + 8);
+        const int first = tape_find_param(tape, "vit.embeddings.cls_token");
+        const int position = tape_find_param(tape, "vit.embeddings.position_embeddings");
+        assert_int_equal(tape->params[first].ndim, 3);
+        assert_int_equal(tape->params[first].kind, TAPE_EMBEDDING);
+        assert_int_equal(tape->params[position].dims[1], i == 1 ? 50 : 197);
+        assert_true(tape_find_param(tape, "vit.encoder.layer.11.output.dense.weight") >= 0);
+        tape_free(tape);
+    }
+}
+
+static void vit_takes_images_that_patches_cover(void **state)
+{
+    (void)state;
+    struct model_options options = { .arch = "vit", .channels = 1, .classes = 10, .embed = 8 };
+    static const int64_t rows[][3] = { { 28, 28, 6 }, { 28, 30, 7 }, { 7, 7, 14 }, { 28, 21, 7 } };
+    options.heads = 2;
+    for (size_t i = 0; i < 4; i++) {
+        struct tape *tape = NULL;
+        options.height = rows[i][0];
+        options.width = rows[i][1];
+        options.patch = rows[i][2];
+        assert_int_equal(model_build(&options, &tape), i < 3 ? ST_INVALID : ST_OK);
+        if (i == 3)
+            tape_free(tape);
+    }
+}
+
 static struct tape *small_gpt2(float dropout)
 {
     struct model_options options = { .arch = "gpt2",
@@ -406,6 +457,8 @@ int main(void)
         cmocka_unit_test(large_resnets_have_the_counts_of_torchvision),
         cmocka_unit_test(the_stride_of_a_bottleneck_is_in_its_3x3),
         cmocka_unit_test(gpt2_has_the_names_and_counts_of_its_sizes),
+        cmocka_unit_test(vit_has_the_names_and_counts_of_its_sizes),
+        cmocka_unit_test(vit_takes_images_that_patches_cover),
         cmocka_unit_test(the_head_of_gpt2_reads_the_embedding),
         cmocka_unit_test(dropout_of_gpt2_is_after_the_embedding_and_before_each_addition),
         cmocka_unit_test(numbers_of_gpt2_that_do_not_fit_are_refused),

@@ -156,7 +156,7 @@ static void the_job_knows_how_large_a_text_models_state_is(void **state)
 }
 
 /* The images for which jobspec_parameters counts. */
-static struct dataset_shape counted_shape(enum jobspec_arch arch)
+static struct dataset_shape counted_shape(enum jobspec_arch arch, int64_t patch)
 {
     switch (arch) {
     case JOBSPEC_ARCH_RESNET18:
@@ -164,6 +164,10 @@ static struct dataset_shape counted_shape(enum jobspec_arch arch)
     case JOBSPEC_ARCH_RESNET50:
     case JOBSPEC_ARCH_RESNET152:
         return (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 };
+    case JOBSPEC_ARCH_VIT:
+        if (patch >= 8)
+            return (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 };
+        break;
     case JOBSPEC_ARCH_MLP:
     case JOBSPEC_ARCH_LENET:
     case JOBSPEC_ARCH_GPT2:
@@ -183,6 +187,7 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
     static const struct jobspec_model settings[] = {
         { .classes = 10,
           .hidden = 256,
+          .patch = 7,
           .layers = 2,
           .heads = 4,
           .width = 64,
@@ -193,6 +198,7 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
           .tied = true },
         { .classes = 2,
           .hidden = 1,
+          .patch = 28,
           .layers = 1,
           .heads = 1,
           .width = 8,
@@ -202,6 +208,7 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
           .intermediate = 1 },
         { .classes = 1000,
           .hidden = 4096,
+          .patch = 16,
           .layers = 12,
           .heads = 12,
           .width = 768,
@@ -219,7 +226,7 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
         job->model.arch = archs[i % arch_count];
         if (job->model.arch == JOBSPEC_ARCH_GRAPH || job->model.arch == JOBSPEC_ARCH_LIBRARY)
             continue; /* test_trainer_graph compares them */
-        const struct dataset data = { .shape = counted_shape(job->model.arch) };
+        const struct dataset data = { .shape = counted_shape(job->model.arch, job->model.patch) };
         struct tape *tape = NULL;
         struct reason reason = { "" };
         if (build_tape(job, &data, &tape, &reason) != ST_OK)
