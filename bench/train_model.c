@@ -11,7 +11,7 @@
 #include "trainer/models/models.h"
 #include "trainer/tape/initial_values.h"
 #include "trainer/tape/lane.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 #include "trainer/update/optimizer.h"
 
 #define SIDE          28

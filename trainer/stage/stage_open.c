@@ -7,7 +7,7 @@
 #include "common/cleanup.h"
 #include "trainer/pipeline/schedule_check.h"
 #include "trainer/stage/stage_internal.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 #include "trainer/tape/tape_cuts.h"
 
 static const uint32_t one_lane[] = { 1 }; /* of tensors */

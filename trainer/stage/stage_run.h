@@ -33,7 +33,7 @@
 #include "common/status.h"
 #include "trainer/device/feed.h"
 #include "trainer/stage/stage.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 
 struct stage_run;
 

@@ -21,7 +21,7 @@
 #include "trainer/standalone/preview_stages.h"
 #include "trainer/state/initial_state.h"
 #include "trainer/tape/lane.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 #include "trainer/worker/build.h"
 #include "trainer/worker/memory_need.h"
 #include "trainer/worker/settings.h"

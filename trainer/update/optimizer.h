@@ -37,7 +37,7 @@
 #include "jobspec/jobspec.h"
 #include "kernels/backend.h"
 #include "trainer/tape/lane.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 #include "trainer/tape/tape.h"
 #include "trainer/update/owners.h"
 

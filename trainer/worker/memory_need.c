@@ -5,7 +5,7 @@
 #include "comm/reducer_order.h"
 #include "trainer/stage/stage_run.h"
 #include "trainer/tape/lane.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 #include "trainer/update/owners.h"
 
 #define INPUT_ENTRIES 2  /* of a feed */

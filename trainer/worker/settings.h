@@ -11,7 +11,7 @@
 #include "common/reason.h"
 #include "common/status.h"
 #include "jobspec/jobspec.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 #include "trainer/tape/precision.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"

@@ -49,7 +49,7 @@
 #include "trainer/stage/stage.h"
 #include "trainer/stage/stage_run.h"
 #include "trainer/tape/lane.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
 #include "trainer/worker/build.h"

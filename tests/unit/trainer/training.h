@@ -10,7 +10,7 @@
 #include "trainer/tape/initial_values.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/lane_owners.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 #include "trainer/update/optimizer.h"
 
 struct training_options {

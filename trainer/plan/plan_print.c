@@ -1,7 +1,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "trainer/tape/plan_internal.h"
+#include "trainer/plan/plan_internal.h"
 
 static size_t node_params(const struct tape *tape, const struct tape_node *node)
 {

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "trainer/tape/plan_internal.h"
+#include "trainer/plan/plan_internal.h"
 
 /* Runs of a node: forward, forward again in the backward pass, backward. */
 enum run { RUN_FORWARD, RUN_AGAIN, RUN_BACKWARD };

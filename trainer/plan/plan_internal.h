@@ -1,7 +1,7 @@
 /*
  * Inside of a plan, shared by
  *
- *   plan_prepare.c  kernels, which node completes which gradients, allocation
+ *   plan_prepare.c    kernels, which node completes which gradients, allocation
  *   plan_recompute.c which nodes run forward again in the backward pass, and the times of all
  *   plan_memory.c   regions, and their places in the arena
  *   plan_nodes.c    runs the nodes of a section
@@ -41,7 +41,7 @@
 #pragma once
 
 #include "trainer/tape/lane.h"
-#include "trainer/tape/plan.h"
+#include "trainer/plan/plan.h"
 
 #define PLAN_REGIONS_MAX     16384 /* 16 of each node */
 #define PLAN_ADAPTATIONS_MAX 2048

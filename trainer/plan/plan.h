@@ -6,8 +6,8 @@
  * differ, and lays out activations, gradients, saved and scratch regions in one arena by their
  * lifetimes. Nothing is allocated after it.
  *
- * Stages:  nodes [begin, end) of the tape, between two cuts (tape_cuts.h). The whole tape is
- *          prepared, so that kernels, formats and dtypes are the same wherever it is cut: stages
+ * Stages:  nodes [begin, end) of the tape, between two cuts (trainer/tape/tape_cuts.h). The whole
+ *          tape is prepared, so that kernels, formats and dtypes are the same wherever it is cut: stages
  *          one after the other give the bits of the whole. What crosses a border, plan_border says;
  *          moving it is the caller's. The loss and its scalars are the last stage's.
  *          call->lane, params and stats are those of the whole tape, of which a stage touches what
@@ -20,7 +20,7 @@
  *          before (enum plan_recompute): less memory for more time, the same bits.
  *
  * Use, per update:  plan_refresh → for each lane, for each of its micro-batches:
- *                   plan_forward, plan_backward with the lane's vector (lane.h)
+ *                   plan_forward, plan_backward with the lane's vector (trainer/tape/lane.h)
  *      evaluation:  a plan with training = false; plan_refresh before, plan_forward per batch
  *
  * Thread: one at a time.
@@ -52,7 +52,7 @@
 enum plan_recompute {
     PLAN_RECOMPUTE_NONE,
     PLAN_RECOMPUTE_SELECTIVE, /* norms, activations, pools, dropout: what costs little */
-    PLAN_RECOMPUTE_FULL,      /* all between cuts (tape_cuts.h), as many as make the arena least */
+    PLAN_RECOMPUTE_FULL,      /* all between cuts, as many as make the arena least */
 };
 
 struct plan;
@@ -67,7 +67,7 @@ struct plan_options {
     int64_t batch;      /* samples that go through the model at once */
     bool training;      /* false: no backward, running statistics are used */
     bool split;     /* backward is called in its two halves: what the second one needs is kept */
-    enum math math; /* products; decides the dtype of every value: precision.h */
+    enum math math; /* products; decides the dtype of every value: trainer/tape/precision.h */
     enum amp amp;
     enum plan_recompute recompute; /* ignored unless training */
     /* Record the forward pass and the backward pass, where the backend can, and play them again. A
@@ -75,7 +75,7 @@ struct plan_options {
      * There is a recording for every set of pointers in a plan_call. Same bits. The first time each
      * runs as usual. The first half of a split backward is one recording, for all lanes. */
     bool graphs;
-    const size_t *bucket_begin; /* with graphs: of lane_buckets (lane.h); borrowed */
+    const size_t *bucket_begin; /* with graphs: of lane_buckets (trainer/tape/lane.h); borrowed */
     size_t bucket_count;
     /* A plan whose arenas are used if large enough; NULL: own ones. Never run both at once, unless
      * both have the same arena_bytes, and each uses only stashes that the other doesn't. */

@@ -21,7 +21,7 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "trainer/tape/plan_internal.h"
+#include "trainer/plan/plan_internal.h"
 
 static int add_region(struct plan *plan, size_t bytes, int begin, int end)
 {

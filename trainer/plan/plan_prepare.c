@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
 #include "common/check.h"
-#include "trainer/tape/plan_internal.h"
+#include "trainer/plan/plan_internal.h"
 #include "trainer/tape/tape_cuts.h"
 
 /* Shapes with the batch. */

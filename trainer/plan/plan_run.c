@@ -1,5 +1,5 @@
 #include "common/check.h"
-#include "trainer/tape/plan_internal.h"
+#include "trainer/plan/plan_internal.h"
 
 /* Into the lane's vector. Not recorded: it differs from micro-batch to micro-batch. */
 static enum status write_micro_count(const struct plan *plan, const struct plan_call *call)

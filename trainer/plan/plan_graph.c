@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "trainer/tape/plan_internal.h"
+#include "trainer/plan/plan_internal.h"
 
 static struct plan_recording_key key_of(const struct plan_call *call)
 {

@@ -15,7 +15,7 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "trainer/tape/plan_internal.h"
+#include "trainer/plan/plan_internal.h"
 #include "trainer/tape/tape_cuts.h"
 
 static bool costs_little(enum op op)

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "trainer/tape/plan_internal.h"
+#include "trainer/plan/plan_internal.h"
 
 /* Return the number of the tape's parameters or ties that belong to nodes before this one: all lie
  * in tape order. */
