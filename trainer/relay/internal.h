@@ -90,6 +90,7 @@ struct relay {
 
     _Atomic uint64_t requests; /* that were answered */
     bool told_to_leave;        /* relay_look's */
+    uint32_t shrunk;           /* copy_guard_shrunk, before this program */
 };
 
 /* An answer. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "session/copies/copy_guard.h"
 /* The relay from its begin to its end, and the looks that the worker takes. */
 #include "trainer/relay/internal.h"
 
@@ -52,6 +53,7 @@ enum status relay_open(const struct relay_options *options, struct relay **out,
     if (r == NULL)
         return ST_NO_MEMORY;
     r->options = *options;
+    r->shrunk = copy_guard_shrunk();
     r->listen_fd = r->wake_fd = r->page_fd = -1;
     for (int i = 0; i < RELAY_PEERS; i++)
         r->peers[i].fd = -1;
@@ -136,6 +138,11 @@ void relay_look(struct relay *relay, struct relay_news *out)
     out->counter += reached + atomic_load(&r->page->beats);
     if (waits)
         relay_tell_row(r);
+    if (copy_guard_shrunk() != r->shrunk)
+        relay_fail(r,
+                   "the program has shrunk a file that it shares with its worker, in %s: no "
+                   "copy of it can be used",
+                   r->options.copies);
     if (session_is_over(session))
         atomic_store(&r->page->over, 1);
     if (!r->told_to_leave && atomic_load(&r->page->leaves) != 0) {
