@@ -138,11 +138,12 @@ void relay_look(struct relay *relay, struct relay_news *out)
     out->counter += reached + atomic_load(&r->page->beats);
     if (waits)
         relay_tell_row(r);
-    if (copy_guard_shrunk() != r->shrunk)
+    if (copy_guard_shrunk() != r->shrunk) {
         relay_fail(r,
                    "the program has shrunk a file that it shares with its worker, in %s: no "
                    "copy of it can be used",
                    r->options.copies);
+    }
     if (session_is_over(session))
         atomic_store(&r->page->over, 1);
     if (!r->told_to_leave && atomic_load(&r->page->leaves) != 0) {
