@@ -12,6 +12,7 @@
 #include "checkpoint/format/hash.h"
 #include "common/check.h"
 #include "common/pages.h"
+#include "session/copies/copy_guard.h"
 
 static const uint8_t magic[8] = "CAIRNMEM";
 
@@ -101,6 +102,8 @@ static enum status open_size(const char *path, size_t size, bool shared, struct 
     }
     file.fd = shared ? fd : -1;
     file.memory = memory;
+    if (shared && path != NULL)
+        copy_guard_add(memory, file.size);
     copy_file_break(&file);
 #ifdef MADV_POPULATE_WRITE
     (void)madvise(memory, file.size, MADV_POPULATE_WRITE); /* older kernels: at the first copy */
@@ -137,6 +140,8 @@ enum status copy_file_open_shared(const char *path, size_t share_bytes, struct c
 
 void copy_file_close(struct copy_file *file)
 {
+    if (file->memory != NULL && file->shared)
+        copy_guard_remove(file->memory);
     if (file->memory != NULL)
         (void)munmap(file->memory, file->size);
     file->memory = NULL;

@@ -30,7 +30,8 @@
  *
  * docs/memory.md has the offsets field by field; tests/tidy/layout.py compares.
  *
- * A process that a file is shared with may change any of its bytes, and shrink a file of a folder.
+ * A process that a file is shared with may change any of its bytes, and shrink a file of a folder,
+ * whose bytes are zeros here then (copy_guard.h).
  * What the owner of a file relies on it keeps beside it (struct copy_file).
  *
  * Thread: one writer per file; readers of a sealed file any.

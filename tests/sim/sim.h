@@ -138,7 +138,7 @@ struct sim_job {
     uint32_t early_in; /* the newest generation that leaves early, with the save of early_at */
     uint64_t early_at;
     uint64_t promised; /* its program says so many steps, and ends by itself after `total`; 0: no */
-    bool pauses; /* it was asked to, in generation pause_in ... */
+    bool pauses;       /* it was asked to, in generation pause_in ... */
     uint32_t pause_in;
     uint64_t pause_by; /* ... and after so many crashes of the coordinator */
     bool succeeded;

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/command/command.h"
 #include "trainer/command/worker.h"
 
 enum {
@@ -80,8 +79,8 @@ void first_await(struct command_worker *c)
     while (waits && worker_now_ms() < until) {
         worker_turn(c, FIRST_LOOK_MS);
         (void)first_look(c, 0);
-        waits = atomic_load(&c->stop) == COMMAND_GOES_ON && !(here && c->processes[0].ended) &&
-                !(sees && first_listens(c->place.master_port));
+        waits = atomic_load(&c->stop) == 0 && /* COMMAND_GOES_ON */
+                !(here && c->processes[0].ended) && !(sees && first_listens(c->place.master_port));
     }
     if (waits && sees)
         LOG_INFO(c->options->log, "rank 0 doesn't listen yet: the others are started");

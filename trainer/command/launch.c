@@ -128,9 +128,8 @@ static void find_place(const struct rendezvous_got *got, uint32_t workers, uint3
 
 enum status launch_meet(const struct rendezvous *rendezvous,
                         const struct session_assignment *assignment, uint32_t processes,
-                        const char *gpu, int64_t timeout_ms,
-                        struct launch_listening *listening, struct launch_place *out,
-                        struct reason *out_why)
+                        const char *gpu, int64_t timeout_ms, struct launch_listening *listening,
+                        struct launch_place *out, struct reason *out_why)
 {
     struct part mine;
     enum status st = make_part(assignment, gpu, &mine, out_why);

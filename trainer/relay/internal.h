@@ -128,6 +128,7 @@ struct relay {
     int64_t row_ms;
 
     bool told_to_leave; /* relay_look's */
+    uint32_t shrunk;    /* copy_guard_shrunk, before this program */
 };
 
 /* An answer. */

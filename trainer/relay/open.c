@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "session/copies/copy_guard.h"
 /* The relay from its begin to its end, and the looks that the worker takes. */
 #include "trainer/relay/internal.h"
 
@@ -84,6 +85,7 @@ enum status relay_open(const struct relay_options *options, struct relay **out,
         init_process(r, i);
     r->saved = &r->processes[0].saved;
     (void)pthread_mutex_init(&r->turn, NULL);
+    r->shrunk = copy_guard_shrunk();
     (void)pthread_mutex_init(&r->mutex, NULL);
     clock_cond_init(&r->changed);
     const enum status st = start(r, out_why);
@@ -206,6 +208,12 @@ void relay_look(struct relay *relay, struct relay_news *out)
     if (waits)
         relay_tell_row(r);
     relay_give_up_passed(r);
+    if (copy_guard_shrunk() != r->shrunk) {
+        relay_fail(r,
+                   "the program has shrunk a file that it shares with its worker, in %s: no "
+                   "copy of it can be used",
+                   r->options.copies);
+    }
     if (!r->told_to_leave && leaves) {
         r->told_to_leave = true;
         session_wanted(session, true, (uint64_t)r->options.job->checkpoint.grace_ms,

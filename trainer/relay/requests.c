@@ -288,7 +288,8 @@ static bool on_last(struct relay *r, const struct wire_last *last, struct relay_
     if (!is_formed(r))
         return refuse(out, ST_AGAIN, "not all ranks are ready yet");
     if (last->step == 0 || last->step < r->began.step || last->step > r->began.total_steps ||
-        atomic_load(&r->page->step) > last->step || (r->last_step != 0 && r->last_step != last->step))
+        atomic_load(&r->page->step) > last->step ||
+        (r->last_step != 0 && r->last_step != last->step))
         return refuse(out, ST_INVALID, "this step can't be the last one any more");
     if (last->step == r->began.total_steps)
         return true;

@@ -37,10 +37,11 @@ void fsm_note_last(struct fsm_ctx *t)
         return;
     m->last = (struct fsm_last){ .step = ready->last_step, .generation = m->generation };
     m->dirty = true;
-    fsm_emit_event_of(t, ready->last_step, "last",
-                      "the program ends by itself with step %llu, before its last one, %llu: %.300s",
-                      (unsigned long long)ready->last_step, (unsigned long long)m->total_steps,
-                      ready->last_reason);
+    fsm_emit_event_of(
+        t, ready->last_step, "last",
+        "the program ends by itself with step %llu, before its last one, %llu: %.300s",
+        (unsigned long long)ready->last_step, (unsigned long long)m->total_steps,
+        ready->last_reason);
     for (uint32_t i = 0; i < m->size; i++)
         fsm_check_last(t, i);
 }

@@ -2,8 +2,8 @@
  * Programs that Cairn saves, in worlds that have them (--programs): they train as models do, but
  * each generation starts them anew. So a worker that goes on has nothing of the state, and a
  * program reads copies in memory itself, on its own node. Some fail by themselves, some end too
- * early, some say that they end before their last step, and some leave with an earlier save than the announced one, as they can't come to its step
- * in time.
+ * early, and some say that they end before their last step. Some leave with an earlier save than
+ * the announced one, as they can't come to its step in time.
  *
  * What is promised, beyond what is for all: no worker is a source; copies are restored if all of
  * them lie on the node where all run, and no others; and a job that succeeded has the digest of its

@@ -84,7 +84,7 @@ static void test_a_listener_is_seen(void **state)
     const struct sockaddr *const addresses[] = { (const struct sockaddr *)&any_v4,
                                                  (const struct sockaddr *)&any_v6 };
     for (int i = 0; i < 2; i++) {
-        struct sockaddr_in6 bound; /* both kinds have the port at the same place */
+        struct sockaddr_in6 bound = { 0 }; /* both kinds have the port at the same place */
         socklen_t size = sizeof(bound);
         const int fd = socket(addresses[i]->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0 && i == 1)

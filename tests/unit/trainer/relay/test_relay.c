@@ -274,6 +274,24 @@ static void a_program_that_is_at_its_last_step_already_saves_it(void **state)
     }
 }
 
+static void a_program_that_shrinks_its_copy_fails_and_nobody_else(void **state)
+{
+    (void)state;
+    struct relay_world *r = relay_world_new(1);
+    struct program p;
+    get_started(r, &p, 0);
+    assert_int_equal(finish_step(&p, 5), CAIRN_DUE_SAVE);
+    assert_int_equal(program_say_step(&p, WIRE_BEGIN, 5), 0);
+    program_fill(&p);
+    assert_int_equal(ftruncate(p.file_fd, 0), 0);
+    (void)program_say_copied(&p, 5);
+    const struct relay_news news = await_news(r, has_failed);
+    assert_non_null(strstr(news.why.text, "has shrunk a file that it shares with its worker"));
+    assert_int_equal(r->w->c.reports, 0); /* nothing of it is saved */
+    program_close(&p);
+    relay_world_free(r);
+}
+
 static int32_t say_last(struct program *p, uint64_t step)
 {
     struct wire_last last = { .step = step, .reason = "the loss rises" };
@@ -465,6 +483,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_is_never_finished_keeps_no_older_one_from_being_saved),
         cmocka_unit_test(a_program_that_is_at_its_last_step_already_saves_it),
         cmocka_unit_test(a_program_may_end_before_its_last_step),
+        cmocka_unit_test(a_program_that_shrinks_its_copy_fails_and_nobody_else),
         cmocka_unit_test(once_an_exit_is_taken_back_saves_go_on),
         cmocka_unit_test(what_it_says_of_its_failure_is_kept),
         cmocka_unit_test(once_it_is_over_the_program_is_told),

@@ -142,8 +142,8 @@ static void ranks_that_end_with_different_steps_fail_the_job(void **state)
         assert_int_equal(b->m.ending.to, FSM_FAILED);
         assert_int_equal(b->m.cause.kind, FSM_FAULT_USER);
         assert_int_equal(b->m.cause.rank, 1);
-        assert_non_null(strstr(b->m.cause.message, how == 0 ? "ends with step 56"
-                                                            : "goes on with step 58"));
+        assert_non_null(
+            strstr(b->m.cause.message, how == 0 ? "ends with step 56" : "goes on with step 58"));
         assert_non_null(strstr(b->m.cause.message, "another rank ends with step 57"));
     }
 }
