@@ -6,6 +6,8 @@
  - the seconds from a SIGKILL, or a SIGSTOP, to the first step that is new, and the finished steps that were lost: one rank, and all.
    torchrun (its workaround set, a checkpoint after each step; bench/programs.py) is the yardstick, and beside it a job with `command`
    that saves by itself, started cold and with `preload`; all of one rank each;
+ - with --torchft DIR (pip install --target DIR torchft) torchft's own recovery, with the lighthouse and the times of its README: until the
+   replica that is left goes on, and until all train together again;
  - what a copy in memory adds to a step of 0.45 s with a state of 64 MiB, at every step and at every tenth, and how long the program
    waits at most;
  - a call of Session.step where nothing is due.
@@ -16,7 +18,9 @@ import json
 import os
 import re
 import signal
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +32,40 @@ import programs  # noqa: E402
 
 
 HANG = "2 s"
+
+
+class Torchft:
+    """A lighthouse, and a process per replica that is started again whenever it has ended."""
+
+    def __init__(self, options, folder, which):
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            port = found.getsockname()[1]
+        env = dict(os.environ, PYTHONPATH=str(options.torchft), OMP_NUM_THREADS="1", REPLICAS=str(options.processes), PYTHONUNBUFFERED="1",
+                   TORCHFT_LIGHTHOUSE=f"http://127.0.0.1:{port}")
+        script = folder / "lighthouse.py"  # as its console script: it reads what stands behind that
+        script.write_text("from torchft._torchft import lighthouse_main\nlighthouse_main()\n", encoding="utf-8")
+        lighthouse = [options.python, str(script), "--bind", f"127.0.0.1:{port}", "--min_replicas", "1", "--quorum_tick_ms", "100",
+                      "--join_timeout_ms", "10000"]
+        self.started = [self.start("lighthouse", lighthouse, env)]
+        for replica in range(options.processes):
+            program = [options.python, str(HERE / "torchft_program.py"), str(replica), which]
+            self.started.append(self.start(f"replica.{replica}", ["sh", "-c", 'while :; do "$@"; done', "sh", *program], env))
+
+    def start(self, name, command, env):
+        with (self.folder / name).open("wb") as output:
+            return subprocess.Popen(command, cwd=self.folder, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def said(self):
+        return b"".join(path.read_bytes() for path in sorted(self.folder.glob("replica.*")))
+
+    def ranks(self):
+        return [child for each in self.started[1:] for child in programs.children(each.pid)[:1]]
+
+    def end(self):
+        for each in self.started:
+            os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
 
 
 class Saved(programs.Cairn):
@@ -107,12 +145,16 @@ def main():
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--state-only", action="store_true", help="leaves torchrun, and programs that save by themselves, out")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--torchft", type=lambda text: Path(text).resolve(), help="a folder that pip has installed torchft to")
     parser.add_argument("--bin", type=lambda text: Path(text).resolve(), default=ROOT / "build/release/bin")
     parser.add_argument("--package", type=lambda text: Path(text).resolve(), default=ROOT / "build/release/python")
     options = parser.parse_args()
     ways = {"torchrun, one killed": lambda folder: programs.Torchrun(options, folder),
             "command, cold, one killed": lambda folder: programs.Cairn(options, folder, False),
             "command, preload, one killed": lambda folder: programs.Cairn(options, folder, True)}
+    if options.torchft:
+        ways["torchft, one killed, the other goes on"] = lambda folder: Torchft(options, folder, "any")
+        ways["torchft, one killed, both train again"] = lambda folder: Torchft(options, folder, "all")
     for name, make in ways.items():
         took = [] if options.state_only else [each for each in programs.run(make, options, options.kills) if each is not None]
         if took:
