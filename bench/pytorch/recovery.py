@@ -8,8 +8,8 @@
    that saves by itself, started cold and with `preload`; all of one rank each;
  - with --torchft DIR (pip install --target DIR torchft) torchft's own recovery, with the lighthouse and the times of its README: until the
    replica that is left goes on, and until all train together again;
- - what a copy in memory adds to a step of 0.45 s with a state of 64 MiB, at every step and at every tenth, and how long the program
-   waits at most;
+ - what a copy in memory adds to a step of 0.45 s with a state of 64 MiB (--mib), at every step and at every tenth, and how long the
+   program waits at most;
  - a call of Session.step where nothing is due.
 
 Prints one JSON line per number, and a table."""
@@ -145,6 +145,8 @@ def main():
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--state-only", action="store_true", help="leaves torchrun, and programs that save by themselves, out")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--mib", type=int, default=64, help="megabytes of state of the copies' rows")
+    parser.add_argument("--copies-only", action="store_true", help="leaves all that is killed out")
     parser.add_argument("--torchft", type=lambda text: Path(text).resolve(), help="a folder that pip has installed torchft to")
     parser.add_argument("--bin", type=lambda text: Path(text).resolve(), default=ROOT / "build/release/bin")
     parser.add_argument("--package", type=lambda text: Path(text).resolve(), default=ROOT / "build/release/python")
@@ -156,19 +158,21 @@ def main():
         ways["torchft, one killed, the other goes on"] = lambda folder: Torchft(options, folder, "any")
         ways["torchft, one killed, both train again"] = lambda folder: Torchft(options, folder, "all")
     for name, make in ways.items():
-        took = [] if options.state_only else [each for each in programs.run(make, options, options.kills) if each is not None]
+        took = [] if options.state_only or options.copies_only else [each for each in programs.run(make, options, options.kills) if each is not None]
         if took:
             row(name, kills=options.kills, back=len(took), median_s=round(statistics.median(took), 3), worst_s=round(max(took), 3))
     for name, what, everyone in (("State, one killed", signal.SIGKILL, False), ("State, all killed", signal.SIGKILL, True),
                                  (f"State, one stopped (hang: {HANG})", signal.SIGSTOP, False)):
-        count = options.kills if what == signal.SIGKILL else max(1, options.kills // 4)
+        count = 0 if options.copies_only else options.kills if what == signal.SIGKILL else max(1, options.kills // 4)
+        if count == 0:
+            continue
         found = hurt_often(options, what, everyone, count)
         times = [seconds for seconds, _ in found] or [float("nan")]
         row(name, kills=count, back=len(found), median_s=round(statistics.median(times), 3), worst_s=round(max(times), 3),
             steps_lost_at_most=max((lost for _, lost in found), default=0))
-    words, pattern = [HERE / "recovery_program.py", 40, 0.45, 64], rb"took (\S+) ms a step, waited (\S+) ms"
+    words, pattern = [HERE / "recovery_program.py", 40, 0.45, options.mib], rb"took (\S+) ms a step, waited (\S+) ms"
     without, every, tenth = (one_run(options, words, f"memory_every: {each}", pattern) for each in ("none", "1 step", "10 steps"))
-    for name, seen in (("a copy of 64 MiB at every step", every), ("a copy of 64 MiB at every 10 steps", tenth)):
+    for name, seen in ((f"a copy of {options.mib} MiB at every step", every), (f"a copy of {options.mib} MiB at every 10 steps", tenth)):
         row(name, step_ms=float(without[1]), with_copies_ms=float(seen[1]),
             percent=round((float(seen[1]) / float(without[1]) - 1) * 100, 2), waited_at_most_ms=float(seen[2]))
     row("Session.step", ns=int(one_run(options, [HERE / "step_program.py"], "memory_every: none", rb"step\(\) (\d+) ns")[1]))

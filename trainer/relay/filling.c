@@ -10,10 +10,11 @@
  * by whatever process, is for the n-th attempt to copy it: who comes late to one that has failed is
  * refused, and who finds that its save was dropped begins the next.
  */
+#include "common/clock.h"
 #include "trainer/relay/internal.h"
 
-#define BEGIN_MS INT64_C(10000) /* for others' copies, and for a file: below WIRE_ANSWER_MS */
-#define LOOK_MS  20
+#define BEGIN_MS INT64_C(10000)    /* for others' copies, and for a file: below WIRE_ANSWER_MS */
+#define LOOK_NS  INT64_C(20000000) /* one look whether a process has passed the step */
 
 enum status relay_fill(void *relay, uint64_t *out_stall_us)
 {
@@ -33,16 +34,15 @@ enum status relay_fill(void *relay, uint64_t *out_stall_us)
 static void await_others(struct relay_process *p, int64_t until)
 {
     struct relay *r = p->relay;
-    bool waits = true;
-    while (waits && relay_now_ms() < until) {
+    for (bool waits = true; waits;) {
         (void)pthread_mutex_lock(&r->mutex);
-        waits =
-            r->filling != RELAY_FILLS_NOTHING && r->filling_step < p->saving_step && !r->closing;
+        waits = r->filling != RELAY_FILLS_NOTHING && r->filling_step < p->saving_step &&
+                !r->closing && relay_now_ms() < until;
+        if (waits)
+            (void)clock_cond_wait(&r->changed, &r->mutex, clock_mono_ns() + LOOK_NS);
         (void)pthread_mutex_unlock(&r->mutex);
-        if (waits) {
+        if (waits)
             relay_give_up_passed(r);
-            relay_pause(r, LOOK_MS);
-        }
     }
 }
 
