@@ -103,6 +103,13 @@ static enum status recall(struct reader *r, size_t bytes)
     return push(r, r->memo.at[place]);
 }
 
+/* Returns the last item; one that says nothing if there is none. */
+static const struct item *top(const struct reader *r)
+{
+    static const struct item none = { .kind = OTHER };
+    return r->stack.at != NULL && r->stack.count > 0 ? &r->stack.at[r->stack.count - 1] : &none;
+}
+
 /* Replaces the last `count` items by one. */
 static enum status fold(struct reader *r, uint32_t count, struct item item)
 {
@@ -221,7 +228,7 @@ static enum status step(struct reader *r, uint8_t code)
     case 0x85: /* TUPLE1 */
         return fold(r, 1, other);
     case 0x86: /* TUPLE2: of a group's number and its name the name counts */
-        return fold(r, 2, r->stack.count > 0 ? r->stack.at[r->stack.count - 1] : other);
+        return fold(r, 2, *top(r));
     case 0x87: /* TUPLE3 */
         return fold(r, 3, other);
     case 't': /* TUPLE */
@@ -243,10 +250,11 @@ enum status trace_read(const void *bytes, size_t size, struct trace_last *out)
     while (st == ST_OK && !stops) {
         const bool some = r.at < r.end;
         stops = some && *r.at == '.';
-        if (!some)
+        if (!some) {
             st = ST_CORRUPT;
-        else if (!stops)
+        } else if (!stops) {
             st = step(&r, *r.at++);
+        }
     }
     *out = r.last;
     free(r.stack.at);
@@ -303,9 +311,10 @@ bool trace_explain(char *const *env, uint32_t size, int64_t since_wall_ms, struc
             newest = last;
     }
     for (uint32_t i = 0; i < size && i < RANKS_MAX && used < sizeof(ranks) - 16; i++) {
-        if (known[i] && number[i] < newest.number)
+        if (known[i] && number[i] < newest.number) {
             used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%u",
                                      used > 0 ? ", " : "", i);
+        }
     }
     if (used == 0)
         return false;

@@ -106,10 +106,11 @@ enum status relay_begin_filling(struct relay_process *process,
         st = session_snapshot_begin(r->options.session, &mine);
         if (st == ST_OK && idle)
             r->file = session_snapshot_file(r->options.session, &r->file_number);
-        if (idle) /* from here on it may be given up */
-            end_attempt(r, st);
-        else if (st == ST_OK)
+        if (idle) {
+            end_attempt(r, st); /* from here on it may be given up */
+        } else if (st == ST_OK) {
             st = ST_STALE; /* the relay closes */
+        }
     }
     if (st == ST_OK) {
         p->answered_file = (struct wire_file){ .file = r->file_number, .bytes = r->file->size };
@@ -184,12 +185,12 @@ bool relay_was_dropped(struct relay_process *process)
     return dropped;
 }
 
-bool relay_give_up(struct relay *relay)
+/* Gives up the copy of that step; 0: of any. */
+static bool give_up(struct relay *r, uint64_t step)
 {
-    struct relay *r = relay;
     (void)pthread_mutex_lock(&r->turn);
     (void)pthread_mutex_lock(&r->mutex);
-    const bool fills = r->filling == RELAY_FILLS;
+    const bool fills = r->filling == RELAY_FILLS && (step == 0 || r->filling_step == step);
     if (fills)
         r->filling = RELAY_GAVE_UP;
     (void)pthread_cond_broadcast(&r->changed);
@@ -198,6 +199,11 @@ bool relay_give_up(struct relay *relay)
         (void)end_copy(r, true);
     (void)pthread_mutex_unlock(&r->turn);
     return fills;
+}
+
+bool relay_give_up(struct relay *relay)
+{
+    return give_up(relay, 0);
 }
 
 void relay_give_up_passed(struct relay *relay)
@@ -211,7 +217,8 @@ void relay_give_up_passed(struct relay *relay)
         passed = passed || (!p->joined && atomic_load(&p->page->step) > step);
     }
     (void)pthread_mutex_unlock(&r->mutex);
-    if (passed && relay_give_up(r))
+    if (passed && give_up(r, step)) {
         LOG_WARN(r->options.log, "a process didn't save step %llu, and trains on: it is given up",
                  (unsigned long long)step);
+    }
 }
