@@ -8,7 +8,8 @@
  *
  * A process that is ahead of others waits before it begins the next copy. The n-th BEGIN of a step,
  * by whatever process, is for the n-th attempt to copy it: who comes late to one that has failed is
- * refused, and who finds that its save was dropped begins the next.
+ * refused, and who finds that its save was dropped begins the next. So does one that was refused as
+ * the ranks hadn't met, and then waits for what others fill in.
  */
 #include "common/clock.h"
 #include "trainer/relay/internal.h"
@@ -129,6 +130,15 @@ bool relay_fills(struct relay_process *process)
     const bool fills = p->relay->filling == RELAY_FILLS && p->joined && !p->filled;
     (void)pthread_mutex_unlock(&p->relay->mutex);
     return fills;
+}
+
+bool relay_lacks(struct relay_process *process, uint64_t step)
+{
+    const struct relay *r = process->relay;
+    (void)pthread_mutex_lock(&process->relay->mutex);
+    const bool lacks = r->filling == RELAY_FILLS && r->filling_step == step && !process->joined;
+    (void)pthread_mutex_unlock(&process->relay->mutex);
+    return lacks;
 }
 
 static bool have_all_filled(const struct relay *r)
