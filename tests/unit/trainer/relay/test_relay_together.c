@@ -190,10 +190,10 @@ static void the_program_is_done_once_both_have_heard_so(void **state)
     for (int i = 0; i < BOTH; i++)
         assert_int_equal(finish_step(&pair.p[i], 20), CAIRN_DUE_SAVE);
     save_both(&pair, 20);
-    assert_int_equal(program_say_step(&pair.p[1], WIRE_SETTLE, 20), 0);
+    assert_int_equal(program_settle(&pair.p[1], 20), 20);
     relay_look(pair.r->relay, &news);
     assert_true(news.of[1].done && !news.of[0].done && !news.done);
-    assert_int_equal(program_say_step(&pair.p[0], WIRE_SETTLE, 20), 0);
+    assert_int_equal(program_settle(&pair.p[0], 20), 20);
     assert_int_equal(await_news(pair.r, is_done).step, 20);
     pair_free(&pair);
 }
@@ -206,11 +206,10 @@ static void who_waits_for_a_save_that_waits_for_it_begins_again(void **state)
     for (int i = 0; i < BOTH; i++)
         assert_int_equal(finish_step(&pair.p[i], 20), CAIRN_DUE_SAVE);
     fill(&pair.p[0], 20);
-    assert_int_equal(program_say_step(&pair.p[1], WIRE_SETTLE, 20), 0);
-    assert_int_equal(((const struct wire_step *)(const void *)pair.p[1].body)->step, 0);
+    assert_int_equal(program_settle(&pair.p[1], 20), 0);
     fill(&pair.p[1], 20);
     for (int i = 0; i < BOTH; i++)
-        assert_int_equal(program_say_step(&pair.p[i], WIRE_SETTLE, 20), 0);
+        assert_int_equal(program_settle(&pair.p[i], 20), 20);
     (void)await_news(pair.r, is_done);
     pair_free(&pair);
 }
