@@ -4,8 +4,12 @@ import hashlib
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/python/programs"))
+from samples import Data, Tokens, gpt2, loss_of, net  # noqa: E402
 
 LOOP, UNDER = sys.argv[1], sys.argv[2] == "cairn"
 SIZE, BATCH, EPOCHS, EVERY = 160, 8, 3, 10
@@ -15,20 +19,6 @@ if UNDER:
     import cairn.torch
 
 
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return SIZE
-
-    def __getitem__(self, index):
-        draw = torch.Generator().manual_seed(int(index))
-        return torch.randn(16, generator=draw) + 0.1 * torch.randn(16), int(index) % 4
-
-
-def net():
-    return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Dropout(0.3),
-                               torch.nn.Linear(64, 4))
-
-
 def say(step):
     print(f"step {step} at {time.time():.3f}", flush=True)
     time.sleep(0.02)
@@ -36,10 +26,6 @@ def say(step):
 
 def digest(tensors):
     print("digest", hashlib.sha256(b"".join(each.detach().cpu().contiguous().numpy().tobytes() for each in tensors)).hexdigest(), flush=True)
-
-
-def loss_of(model, batch):
-    return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
 
 
 def plain():
@@ -52,7 +38,7 @@ def plain():
     model = torch.nn.parallel.DistributedDataParallel(net())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     if UNDER:
-        loader = torch.utils.data.DataLoader(Data(), batch_sampler=cairn.torch.Batches(SIZE, BATCH, 1))
+        loader = torch.utils.data.DataLoader(Data(SIZE), batch_sampler=cairn.torch.Batches(SIZE, BATCH, 1))
         with cairn.Session.open() as session:
             for step, batch in cairn.torch.steps(session, cairn.torch.State(model=model, optimizer=optimizer), TOTAL, loader):
                 optimizer.zero_grad()
@@ -60,7 +46,7 @@ def plain():
                 optimizer.step()
                 say(step + 1)
         return digest(model.state_dict().values())
-    loader, step = torch.utils.data.DataLoader(Data(), batch_size=BATCH, shuffle=True), 0
+    loader, step = torch.utils.data.DataLoader(Data(SIZE), batch_size=BATCH, shuffle=True), 0
     saved = sorted((int(name[5:]) for name in os.listdir() if name.startswith("save.") and os.path.exists(f"{name}/.metadata")))
     if saved:
         step = saved[-1]
@@ -105,9 +91,9 @@ def with_lightning():
     if UNDER:
         import cairn.lightning
         batches = cairn.torch.Batches(SIZE, BATCH, 1)
-        loader, callbacks = torch.utils.data.DataLoader(Data(), batch_sampler=batches), [cairn.lightning.Callback(batches)]
+        loader, callbacks = torch.utils.data.DataLoader(Data(SIZE), batch_sampler=batches), [cairn.lightning.Callback(batches)]
     else:
-        loader = torch.utils.data.DataLoader(Data(), batch_size=BATCH, shuffle=True)
+        loader = torch.utils.data.DataLoader(Data(SIZE), batch_size=BATCH, shuffle=True)
         callbacks = [ModelCheckpoint("save", save_last=True, every_n_train_steps=EVERY)]
     trainer = lightning.Trainer(accelerator="cpu", devices=1, max_epochs=EPOCHS, logger=False, enable_progress_bar=False,
                                 enable_model_summary=False, enable_checkpointing=not UNDER, callbacks=callbacks)
@@ -117,25 +103,17 @@ def with_lightning():
 
 
 def with_transformers():
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+    from transformers import Trainer, TrainerCallback, TrainingArguments
     from transformers.trainer_utils import get_last_checkpoint
-
-    class Tokens(torch.utils.data.Dataset):
-        def __len__(self):
-            return SIZE
-
-        def __getitem__(self, index):
-            tokens = torch.randint(64, (8,), generator=torch.Generator().manual_seed(index))
-            return {"input_ids": tokens, "labels": tokens}
 
     class Say(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
             say(state.global_step)
 
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
+    model = gpt2()
     arguments = TrainingArguments("save", use_cpu=True, num_train_epochs=EPOCHS, per_device_train_batch_size=BATCH, report_to=[],
                                   save_strategy="no" if UNDER else "steps", save_steps=EVERY, disable_tqdm=True)
-    trainer = Trainer(model=model, args=arguments, train_dataset=Tokens(), callbacks=[Say()])
+    trainer = Trainer(model=model, args=arguments, train_dataset=Tokens(SIZE), callbacks=[Say()])
     if UNDER:
         import cairn.transformers
         trainer.add_callback(cairn.transformers.Callback(trainer))
@@ -151,7 +129,7 @@ def with_accelerate():
     if UNDER:
         import cairn.accelerate
         model, optimizer = accelerator.prepare(module, optimizer)
-        loader = torch.utils.data.DataLoader(Data(), batch_sampler=cairn.torch.Batches(SIZE, BATCH, 1))
+        loader = torch.utils.data.DataLoader(Data(SIZE), batch_sampler=cairn.torch.Batches(SIZE, BATCH, 1))
         with cairn.Session.open() as session:
             for step, batch in cairn.accelerate.steps(accelerator, session, TOTAL, loader):
                 accelerator.backward(loss_of(model, batch))
@@ -159,7 +137,7 @@ def with_accelerate():
                 optimizer.zero_grad()
                 say(step + 1)
         return digest(module.state_dict().values())
-    loader = torch.utils.data.DataLoader(Data(), batch_size=BATCH, shuffle=True)
+    loader = torch.utils.data.DataLoader(Data(SIZE), batch_size=BATCH, shuffle=True)
     model, optimizer, loader = accelerator.prepare(module, optimizer, loader)
     saved = sorted(int(name[5:]) for name in os.listdir() if name.startswith("save.") and os.path.exists(f"{name}/done"))
     step = saved[-1] if saved else 0
@@ -194,10 +172,10 @@ def with_keras():
     if UNDER:
         import cairn.keras
         batches = cairn.torch.Batches(SIZE, BATCH, 1)
-        model.fit(torch.utils.data.DataLoader(Data(), batch_sampler=batches), epochs=EPOCHS, verbose=0,
+        model.fit(torch.utils.data.DataLoader(Data(SIZE), batch_sampler=batches), epochs=EPOCHS, verbose=0,
                   callbacks=[Say(), cairn.keras.Callback(batches)])
         return digest([torch.as_tensor(each) for each in model.get_weights()])
-    data = [Data()[at] for at in range(SIZE)]
+    data = [Data(SIZE)[at] for at in range(SIZE)]
     numbers, labels = torch.stack([each[0] for each in data]).numpy(), torch.tensor([each[1] for each in data]).numpy()
     model.fit(numbers, labels, batch_size=BATCH, epochs=EPOCHS, verbose=0,
               callbacks=[keras.callbacks.BackupAndRestore("save", save_freq=EVERY), Say()])

@@ -8,7 +8,6 @@ At that step, once, rank 0 is for a long time
 FOLDER gets `PLACE.RANK` when the rank is there, `pid.RANK`, and `STEP.RANK` as each step is finished.
 """
 import array
-import ctypes
 import os
 import signal
 import sys
@@ -16,19 +15,11 @@ import time
 from pathlib import Path
 
 import cairn
+from held import hold_lock
 
 FOLDER, STEPS, PLACE, AT = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 RANK = int(os.environ["RANK"])
 LONG_S = 600
-
-
-def hold_lock():
-    """A wait that no signal ends, by PyDLL, which keeps the lock."""
-    libc = ctypes.PyDLL(None)
-    until = (ctypes.c_long * 2)(int(time.time() + LONG_S), 0)
-    mutex, changed = (ctypes.create_string_buffer(64) for _ in range(2))  # of zeroes: PTHREAD_MUTEX_INITIALIZER
-    libc.pthread_mutex_lock(mutex)
-    libc.pthread_cond_timedwait(changed, mutex, until)
 
 
 def enter(place, step):
@@ -60,7 +51,7 @@ def main():
         while step < STEPS:
             time.sleep(0.03)
             if enter("extension", step) and RANK == 0:
-                hold_lock()
+                hold_lock(LONG_S)
             if enter("late", step) and RANK == 1:
                 time.sleep(LONG_S)
             meet(step)

@@ -11,7 +11,6 @@ At each such step, once, rank 0 is in that place for about so many seconds, and 
 
 FOLDER gets `PLACE.RANK` when the rank is there, and `pid.RANK`. The digest is printed at the end.
 """
-import ctypes
 import hashlib
 import os
 import signal
@@ -28,6 +27,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import cairn
 import cairn.torch
+from held import hold_lock
 
 FOLDER, STEPS, SECONDS = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 PLACES = [(place, int(step)) for place, step in (word.split("@") for word in sys.argv[4:])]
@@ -65,13 +65,8 @@ def evaluation(model):
 
 
 def extension(_):
-    """A wait that no signal ends, by PyDLL, which keeps the lock."""
-    libc = ctypes.PyDLL(None)
-    until = (ctypes.c_long * 2)(int(time.time() + SECONDS), 0)
-    mutex, changed = (ctypes.create_string_buffer(64) for _ in range(2))  # of zeroes: PTHREAD_MUTEX_INITIALIZER
     if RANK == 0:
-        libc.pthread_mutex_lock(mutex)
-        libc.pthread_cond_timedwait(changed, mutex, until)
+        hold_lock(SECONDS)
 
 
 def filling(_):

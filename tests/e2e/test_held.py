@@ -2,11 +2,11 @@
 of a save. A stand-in in plain Python for test_torch_sigterm.py, which needs PyTorch."""
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
 
+from held import logs, newest, tell
 from home import BIN, ROOT, Home, alive, until
 
 PROGRAM = ROOT / "tests/e2e/held_program.py"
@@ -26,28 +26,11 @@ checkpoint: {{every: {AT} steps, store: checkpoints/, memory_every: 1 step, grac
 """
 
 
-def logs(home, job):
-    return "".join(path.read_text(encoding="utf-8") for path in sorted(home.home.glob(f"jobs/{job}/*/*.log")))
-
-
 def result():
     weights = [1.0, -2.0, 0.5]
     for step in range(STEPS):
         weights = [weight + 1.0 / (step + at + 1) for at, weight in enumerate(weights)]
     return f"at {STEPS}: {[weight.hex() for weight in weights]}"
-
-
-def tell(home, job, told, pid):
-    """Tells somebody to go; returns the process whose end is waited for."""
-    if told == "pause":
-        home.cairn("pause", job)
-    elif told == "program":
-        os.kill(pid, signal.SIGTERM)
-    else:
-        pid = int(re.search(r"^PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"), re.M)[1])
-        assert pid in home.pids("cairn-trainer")
-        os.kill(pid, signal.SIGTERM)
-    return pid
 
 
 @pytest.mark.parametrize("told", ("program", "worker", "pause"))
@@ -61,7 +44,7 @@ def test_it_saves_wherever_it_is_held(place, told, tmp_path):
         until(lambda: not alive(waited), 20, "it has ended")
         if told == "pause":
             home.wait_state(job, "PAUSED")
-        saved = max(checkpoint["step"] for checkpoint in home.show(job)["checkpoints"] if checkpoint["status"] == "good")
+        saved = newest(home.show(job))
         assert saved == AT - 1 or (saved == AT and place != "stopped")
         assert f"its copy of step {saved} is saved instead" in logs(home, job)
         why = home.cairn("why", job).stdout

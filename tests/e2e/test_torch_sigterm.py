@@ -3,12 +3,12 @@ saved is committed before the end, and the job goes on to the bits of a run that
 (CAIRN_PEER); without it these are skipped."""
 import os
 import re
-import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from held import logs, newest, tell
 from home import BIN, ROOT, Home, alive, until
 
 SAMPLE = 1
@@ -36,25 +36,8 @@ checkpoint: {{every: 35 steps, store: checkpoints/, memory_every: 1 step, grace:
 """
 
 
-def logs(home, job):
-    return "".join(path.read_text(encoding="utf-8") for path in sorted(home.home.glob(f"jobs/{job}/*/*.log")))
-
-
 def digests(home, job):
     return sorted(re.findall(r"^digest (.*)$", logs(home, job), re.M))
-
-
-def newest(shown):
-    return max((checkpoint["step"] for checkpoint in shown["checkpoints"] if checkpoint["status"] == "good"), default=0)
-
-
-def worker_of(home, pid):
-    """The worker that the process belongs to."""
-    workers = home.pids("cairn-trainer")
-    while pid not in workers:
-        pid = int(re.search(r"^PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"), re.M)[1])
-        assert pid > 1
-    return pid
 
 
 @pytest.fixture(scope="module", name="quiet")
@@ -65,19 +48,6 @@ def quiet_digests(tmp_path_factory):
         found = digests(home, job)
         assert len(found) == 2 and found[0] != found[1], found  # each rank has random numbers of its own
         return found
-
-
-def tell(home, job, told, pid):
-    """Tells somebody to go; returns the process whose end is waited for."""
-    if told == "pause":
-        home.cairn("pause", job)
-    elif told == "program":
-        os.kill(pid, signal.SIGTERM)
-    else:
-        worker = worker_of(home, pid)
-        os.kill(worker, signal.SIGTERM)
-        return worker
-    return pid
 
 
 def go_through(home, job, folder, told, rank, place, said):

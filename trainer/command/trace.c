@@ -27,7 +27,7 @@ struct items {
     uint32_t count, room;
 };
 
-struct reader {
+struct pickle {
     const uint8_t *at, *end;
     struct items stack, memo;
     struct trace_last last;
@@ -51,13 +51,13 @@ static enum status put(struct items *list, uint32_t place, struct item item)
     return ST_OK;
 }
 
-static enum status push(struct reader *r, struct item item)
+static enum status push(struct pickle *r, struct item item)
 {
     return put(&r->stack, r->stack.count, item);
 }
 
 /* Takes a number of so many bytes, little-endian. */
-static bool take(struct reader *r, size_t bytes, uint64_t *out)
+static bool take(struct pickle *r, size_t bytes, uint64_t *out)
 {
     *out = 0;
     if ((size_t)(r->end - r->at) < bytes)
@@ -68,7 +68,7 @@ static bool take(struct reader *r, size_t bytes, uint64_t *out)
     return true;
 }
 
-static enum status push_number(struct reader *r, size_t bytes)
+static enum status push_number(struct pickle *r, size_t bytes)
 {
     uint64_t number = 0;
     if (!take(r, bytes, &number))
@@ -76,7 +76,7 @@ static enum status push_number(struct reader *r, size_t bytes)
     return push(r, (struct item){ .kind = NUMBER, .number = (int64_t)number });
 }
 
-static enum status push_text(struct reader *r)
+static enum status push_text(struct pickle *r)
 {
     uint64_t size = 0;
     if (!take(r, 4, &size) || size > (size_t)(r->end - r->at))
@@ -86,7 +86,7 @@ static enum status push_text(struct reader *r)
     return push(r, item);
 }
 
-static enum status memorize(struct reader *r, size_t bytes)
+static enum status memorize(struct pickle *r, size_t bytes)
 {
     uint64_t place = 0;
     if (!take(r, bytes, &place) || r->stack.count == 0)
@@ -95,7 +95,7 @@ static enum status memorize(struct reader *r, size_t bytes)
                r->stack.at[r->stack.count - 1]);
 }
 
-static enum status recall(struct reader *r, size_t bytes)
+static enum status recall(struct pickle *r, size_t bytes)
 {
     uint64_t place = 0;
     if (!take(r, bytes, &place) || place >= r->memo.count)
@@ -103,8 +103,15 @@ static enum status recall(struct reader *r, size_t bytes)
     return push(r, r->memo.at[place]);
 }
 
+/* Returns the last item; one that says nothing if there is none. */
+static const struct item *top(const struct pickle *r)
+{
+    static const struct item none = { .kind = OTHER };
+    return r->stack.at != NULL && r->stack.count > 0 ? &r->stack.at[r->stack.count - 1] : &none;
+}
+
 /* Replaces the last `count` items by one. */
-static enum status fold(struct reader *r, uint32_t count, struct item item)
+static enum status fold(struct pickle *r, uint32_t count, struct item item)
 {
     if (r->stack.count < count)
         return ST_CORRUPT;
@@ -113,7 +120,7 @@ static enum status fold(struct reader *r, uint32_t count, struct item item)
 }
 
 /* Finds the mark that lies last; false: there is none. */
-static bool find_mark(const struct reader *r, uint32_t *out)
+static bool find_mark(const struct pickle *r, uint32_t *out)
 {
     uint32_t at = r->stack.count;
     while (at > 0 && r->stack.at[at - 1].kind != MARK)
@@ -123,7 +130,7 @@ static bool find_mark(const struct reader *r, uint32_t *out)
 }
 
 /* Drops all from the mark on; what lies before it has got them. */
-static enum status drop_to_mark(struct reader *r, bool is_tuple)
+static enum status drop_to_mark(struct pickle *r, bool is_tuple)
 {
     uint32_t mark = 0;
     if (!find_mark(r, &mark) || (mark == 0 && !is_tuple))
@@ -141,7 +148,7 @@ static bool is_text(const struct item *item, const char *text)
 }
 
 /* Looks at the pairs of a dictionary: one that is an entry of the recorder is noted. */
-static void look(struct reader *r, const struct item *pairs, uint32_t count)
+static void look(struct pickle *r, const struct item *pairs, uint32_t count)
 {
     const struct item *name = NULL, *number = NULL;
     bool of_all = false, is_message = false;
@@ -170,7 +177,7 @@ static void look(struct reader *r, const struct item *pairs, uint32_t count)
     }
 }
 
-static enum status set_items(struct reader *r)
+static enum status set_items(struct pickle *r)
 {
     uint32_t mark = 0;
     if (!find_mark(r, &mark))
@@ -179,9 +186,9 @@ static enum status set_items(struct reader *r)
     return drop_to_mark(r, false);
 }
 
-/* One instruction (Python's pickletools.py). Those that name a class or call something, as all
- * others, are none of a dump's. */
-static enum status step(struct reader *r, uint8_t code)
+/* One instruction, as Python's module pickletools describes it. Those that name a class or call
+ * something, as all others, are none of a dump's. */
+static enum status step(struct pickle *r, uint8_t code)
 {
     const struct item other = { .kind = OTHER };
     uint64_t size = 0;
@@ -221,7 +228,7 @@ static enum status step(struct reader *r, uint8_t code)
     case 0x85: /* TUPLE1 */
         return fold(r, 1, other);
     case 0x86: /* TUPLE2: of a group's number and its name the name counts */
-        return fold(r, 2, r->stack.count > 0 ? r->stack.at[r->stack.count - 1] : other);
+        return fold(r, 2, *top(r));
     case 0x87: /* TUPLE3 */
         return fold(r, 3, other);
     case 't': /* TUPLE */
@@ -237,16 +244,17 @@ static enum status step(struct reader *r, uint8_t code)
 
 enum status trace_read(const void *bytes, size_t size, struct trace_last *out)
 {
-    struct reader r = { .at = bytes, .end = (const uint8_t *)bytes + size };
+    struct pickle r = { .at = bytes, .end = (const uint8_t *)bytes + size };
     enum status st = size > TRACE_BYTES_MAX ? ST_FULL : ST_OK;
     bool stops = false;
     while (st == ST_OK && !stops) {
         const bool some = r.at < r.end;
         stops = some && *r.at == '.';
-        if (!some)
+        if (!some) {
             st = ST_CORRUPT;
-        else if (!stops)
+        } else if (!stops) {
             st = step(&r, *r.at++);
+        }
     }
     *out = r.last;
     free(r.stack.at);
@@ -303,9 +311,10 @@ bool trace_explain(char *const *env, uint32_t size, int64_t since_wall_ms, struc
             newest = last;
     }
     for (uint32_t i = 0; i < size && i < RANKS_MAX && used < sizeof(ranks) - 16; i++) {
-        if (known[i] && number[i] < newest.number)
+        if (known[i] && number[i] < newest.number) {
             used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%u",
                                      used > 0 ? ", " : "", i);
+        }
     }
     if (used == 0)
         return false;

@@ -3,8 +3,8 @@
  * 2.10 of the format): which collective a rank entered last. A dump is a pickle; it is read here
  * without Python, and nothing but texts, numbers, lists and dictionaries is taken from it.
  *
- * ProcessGroupNCCL writes one when a collective has timed out; with Gloo a program has to. A file is
- * TORCH_FR_DUMP_TEMP_FILE, or TORCH_NCCL_DEBUG_INFO_TEMP_FILE, and the rank.
+ * ProcessGroupNCCL writes one when a collective has timed out; with Gloo a program has to. A file
+ * is TORCH_FR_DUMP_TEMP_FILE, or TORCH_NCCL_DEBUG_INFO_TEMP_FILE, and the rank.
  *
  * What Gloo dumps says of no collective that it is complete: each stays "scheduled". So ranks are
  * compared by what they entered.
@@ -31,8 +31,8 @@ struct trace_last {
 MUST_CHECK enum status trace_read(const void *bytes, size_t size, struct trace_last *out);
 
 /*
- * Says which ranks never entered the collective that others entered last, by those dumps of
- * all ranks that are on this node and were written since then. env: where their place is looked for,
+ * Says which ranks never entered the collective that others entered last, by those dumps of all
+ * ranks that are on this node and were written since then. env: where their place is looked for,
  * which has to be an absolute path.
  * false: there are none, or they say nothing
  */

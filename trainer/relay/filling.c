@@ -8,12 +8,14 @@
  *
  * A process that is ahead of others waits before it begins the next copy. The n-th BEGIN of a step,
  * by whatever process, is for the n-th attempt to copy it: who comes late to one that has failed is
- * refused, and who finds that its save was dropped begins the next.
+ * refused, and who finds that its save was dropped begins the next. So does one that was refused as
+ * the ranks hadn't met, and then waits for what others fill in.
  */
+#include "common/clock.h"
 #include "trainer/relay/internal.h"
 
-#define BEGIN_MS INT64_C(10000) /* for others' copies, and for a file: below WIRE_ANSWER_MS */
-#define LOOK_MS  20
+#define BEGIN_MS INT64_C(10000)    /* for others' copies, and for a file: below WIRE_ANSWER_MS */
+#define LOOK_NS  INT64_C(20000000) /* one look whether a process has passed the step */
 
 enum status relay_fill(void *relay, uint64_t *out_stall_us)
 {
@@ -33,16 +35,15 @@ enum status relay_fill(void *relay, uint64_t *out_stall_us)
 static void await_others(struct relay_process *p, int64_t until)
 {
     struct relay *r = p->relay;
-    bool waits = true;
-    while (waits && relay_now_ms() < until) {
+    for (bool waits = true; waits;) {
         (void)pthread_mutex_lock(&r->mutex);
-        waits =
-            r->filling != RELAY_FILLS_NOTHING && r->filling_step < p->saving_step && !r->closing;
+        waits = r->filling != RELAY_FILLS_NOTHING && r->filling_step < p->saving_step &&
+                !r->closing && relay_now_ms() < until;
+        if (waits)
+            (void)clock_cond_wait(&r->changed, &r->mutex, clock_mono_ns() + LOOK_NS);
         (void)pthread_mutex_unlock(&r->mutex);
-        if (waits) {
+        if (waits)
             relay_give_up_passed(r);
-            relay_pause(r, LOOK_MS);
-        }
     }
 }
 
@@ -106,10 +107,11 @@ enum status relay_begin_filling(struct relay_process *process,
         st = session_snapshot_begin(r->options.session, &mine);
         if (st == ST_OK && idle)
             r->file = session_snapshot_file(r->options.session, &r->file_number);
-        if (idle) /* from here on it may be given up */
-            end_attempt(r, st);
-        else if (st == ST_OK)
+        if (idle) {
+            end_attempt(r, st); /* from here on it may be given up */
+        } else if (st == ST_OK) {
             st = ST_STALE; /* the relay closes */
+        }
     }
     if (st == ST_OK) {
         p->answered_file = (struct wire_file){ .file = r->file_number, .bytes = r->file->size };
@@ -128,6 +130,15 @@ bool relay_fills(struct relay_process *process)
     const bool fills = p->relay->filling == RELAY_FILLS && p->joined && !p->filled;
     (void)pthread_mutex_unlock(&p->relay->mutex);
     return fills;
+}
+
+bool relay_lacks(struct relay_process *process, uint64_t step)
+{
+    const struct relay *r = process->relay;
+    (void)pthread_mutex_lock(&process->relay->mutex);
+    const bool lacks = r->filling == RELAY_FILLS && r->filling_step == step && !process->joined;
+    (void)pthread_mutex_unlock(&process->relay->mutex);
+    return lacks;
 }
 
 static bool have_all_filled(const struct relay *r)
@@ -184,12 +195,12 @@ bool relay_was_dropped(struct relay_process *process)
     return dropped;
 }
 
-bool relay_give_up(struct relay *relay)
+/* Gives up the copy of that step; 0: of any. */
+static bool give_up(struct relay *r, uint64_t step)
 {
-    struct relay *r = relay;
     (void)pthread_mutex_lock(&r->turn);
     (void)pthread_mutex_lock(&r->mutex);
-    const bool fills = r->filling == RELAY_FILLS;
+    const bool fills = r->filling == RELAY_FILLS && (step == 0 || r->filling_step == step);
     if (fills)
         r->filling = RELAY_GAVE_UP;
     (void)pthread_cond_broadcast(&r->changed);
@@ -198,6 +209,11 @@ bool relay_give_up(struct relay *relay)
         (void)end_copy(r, true);
     (void)pthread_mutex_unlock(&r->turn);
     return fills;
+}
+
+bool relay_give_up(struct relay *relay)
+{
+    return give_up(relay, 0);
 }
 
 void relay_give_up_passed(struct relay *relay)
@@ -211,7 +227,8 @@ void relay_give_up_passed(struct relay *relay)
         passed = passed || (!p->joined && atomic_load(&p->page->step) > step);
     }
     (void)pthread_mutex_unlock(&r->mutex);
-    if (passed && relay_give_up(r))
+    if (passed && give_up(r, step)) {
         LOG_WARN(r->options.log, "a process didn't save step %llu, and trains on: it is given up",
                  (unsigned long long)step);
+    }
 }

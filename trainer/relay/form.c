@@ -95,7 +95,7 @@ static enum status meet_areas(struct relay *r, struct rendezvous_got *got, uint6
         struct part_areas other;
         memcpy(&other, got[w].common, sizeof(other));
         for (uint32_t i = 0; i < r->count; i++)
-            areas[w * r->count + i] = other.chunks[i] * chunk;
+            areas[(size_t)w * r->count + i] = other.chunks[i] * chunk;
     }
     return st;
 }
@@ -117,7 +117,7 @@ static enum status meet_layout(struct relay *r)
         struct part other;
         memcpy(&other, got[i].common, sizeof(other));
         first = i == 0 ? other : first;
-        areas[i * r->count] = other.area;
+        areas[(size_t)i * r->count] = other.area;
         st = compare(r, 0, &first, i * r->count, &other);
     }
     if (st == ST_OK && r->count > 1)

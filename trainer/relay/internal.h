@@ -180,6 +180,8 @@ enum status relay_fill(void *relay, uint64_t *out_stall_us);
  */
 MUST_CHECK enum status relay_begin_filling(struct relay_process *process,
                                            const struct session_snapshot *snapshot);
+/* True if others fill in the copy of that step, and wait for this process to begin. */
+bool relay_lacks(struct relay_process *process, uint64_t step);
 /* True if the process fills in a copy. */
 bool relay_fills(struct relay_process *process);
 /*

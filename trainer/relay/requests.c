@@ -220,13 +220,17 @@ static bool on_copied(struct relay_process *p, const struct wire_copied *copied,
     return true;
 }
 
-/* Waits a while for the save to be decided. */
-static enum status settle(struct relay *r, uint64_t step, uint64_t *out_committed)
+/* Waits a while for the save to be decided. One that waits for this process's part is to it as one
+ * that was dropped: it is to begin again. */
+static enum status settle(struct relay_process *p, uint64_t step, uint64_t *out_committed)
 {
+    struct relay *r = p->relay;
     const int64_t until = relay_now_ms() + WIRE_SETTLE_MS / 2;
     enum status st = ST_TIMED_OUT;
     while (st == ST_TIMED_OUT && relay_now_ms() < until && !relay_is_closing(r)) {
-        if (is_formed(r)) {
+        if (relay_lacks(p, step)) {
+            st = ST_OK;
+        } else if (is_formed(r)) {
             st = relay_settle(r, step, SETTLE_MS, out_committed);
         } else if (session_is_over(r->options.session)) {
             st = ST_STALE;
@@ -243,7 +247,7 @@ static bool on_settle(struct relay_process *p, uint64_t step, struct relay_answe
     uint64_t committed = 0;
     if (!p->ready || relay_fills(p))
         return refuse(out, ST_INVALID, "nothing can be settled now");
-    const enum status st = settle(r, step, &committed);
+    const enum status st = settle(p, step, &committed);
     if (st == ST_TIMED_OUT)
         return refuse(out, ST_AGAIN, "nothing is decided yet");
     if (st == ST_REFUSED)

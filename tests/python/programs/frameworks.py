@@ -14,26 +14,12 @@ import torch
 
 import cairn
 import cairn.torch
+from samples import Data, Tokens, gpt2, loss_of, net
 
 TOTAL, SIZE, BATCH = 22, 96, 12
 KILL, ACCUMULATE = int(sys.argv[2]), int(sys.argv[3])
 STOP = int(sys.argv[4]) if len(sys.argv) > 4 else 0
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return SIZE
-
-    def __getitem__(self, index):
-        draw = torch.Generator().manual_seed(int(index))
-        return torch.randn(16, generator=draw) + 0.1 * torch.randn(16), int(index) % 4
-
-
-def net():
-    torch.manual_seed(7)
-    return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Dropout(0.3),
-                               torch.nn.Linear(64, 4))
 
 
 def may_end(step):
@@ -60,18 +46,19 @@ def with_lightning():
     class Module(lightning.LightningModule):
         def __init__(self):
             super().__init__()
+            torch.manual_seed(7)
             self.net = net()
 
         def training_step(self, batch, at):
             may_end(self.trainer.fit_loop.epoch_loop.total_batch_idx)
-            return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+            return loss_of(self.net, batch)
 
         def on_train_batch_end(self, *_):
             if self.trainer.global_step == STOP:
                 self.trainer.should_stop = True
 
         def validation_step(self, batch, at):
-            self.log("eval", torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
+            self.log("eval", loss_of(self.net, batch))
 
         def configure_optimizers(self):
             optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
@@ -80,27 +67,19 @@ def with_lightning():
 
     module = Module()
     batches = cairn.torch.Batches(SIZE, BATCH, 5)
-    loader = torch.utils.data.DataLoader(Data(), batch_sampler=batches)
+    loader = torch.utils.data.DataLoader(Data(SIZE), batch_sampler=batches)
     torch.manual_seed(100 + RANK)
     trainer = lightning.Trainer(accelerator="cpu", devices=WORLD, strategy="ddp" if WORLD > 1 else "auto", max_epochs=3, logger=False,
                                 enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
                                 accumulate_grad_batches=ACCUMULATE, use_distributed_sampler=False,
                                 callbacks=[cairn.lightning.Callback(batches, ordered=WORLD > 2)])
-    trainer.fit(module, loader, torch.utils.data.DataLoader(Data(), batch_size=32))
+    trainer.fit(module, loader, torch.utils.data.DataLoader(Data(SIZE), batch_size=32))
     say(module.net, trainer.optimizers[0])
 
 
 def with_transformers():
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+    from transformers import Trainer, TrainerCallback, TrainingArguments
     import cairn.transformers
-
-    class Tokens(torch.utils.data.Dataset):
-        def __len__(self):
-            return SIZE
-
-        def __getitem__(self, index):
-            tokens = torch.randint(64, (8,), generator=torch.Generator().manual_seed(index))
-            return {"input_ids": tokens, "labels": tokens}
 
     class End(TrainerCallback):
         def on_substep_end(self, args, state, control, **kwargs):
@@ -113,11 +92,11 @@ def with_transformers():
             control.should_training_stop = control.should_training_stop or state.global_step == STOP
 
     torch.manual_seed(7)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=8, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
+    model = gpt2()
     arguments = TrainingArguments("out", use_cpu=True, ddp_backend="gloo", max_steps=TOTAL, save_strategy="no", report_to=[], disable_tqdm=True,
                                   per_device_train_batch_size=BATCH // WORLD // ACCUMULATE, gradient_accumulation_steps=ACCUMULATE,
                                   eval_strategy="steps", eval_steps=4, logging_steps=3)
-    trainer = Trainer(model=model, args=arguments, train_dataset=Tokens(), eval_dataset=Tokens(), callbacks=[End()])
+    trainer = Trainer(model=model, args=arguments, train_dataset=Tokens(SIZE), eval_dataset=Tokens(SIZE), callbacks=[End()])
     trainer.add_callback(cairn.transformers.Callback(trainer, ordered=WORLD > 2))
     trainer.train()
     say(model, getattr(trainer.optimizer, "optimizer", trainer.optimizer))
@@ -127,16 +106,17 @@ def with_accelerate():
     from accelerate import Accelerator
     import cairn.accelerate
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATE)
+    torch.manual_seed(7)
     module = net()
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
     model, optimizer, scheduler = accelerator.prepare(module, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.5))
     cairn.torch.ordered(model)
-    loader = torch.utils.data.DataLoader(Data(), batch_sampler=cairn.torch.Batches(SIZE, BATCH, 5))
+    loader = torch.utils.data.DataLoader(Data(SIZE), batch_sampler=cairn.torch.Batches(SIZE, BATCH, 5))
     torch.manual_seed(100 + RANK)
     with cairn.Session.open() as session:
-        for step, (numbers, labels) in cairn.accelerate.steps(accelerator, session, TOTAL, loader):
+        for step, batch in cairn.accelerate.steps(accelerator, session, TOTAL, loader):
             with accelerator.accumulate(model):
-                accelerator.backward(torch.nn.functional.cross_entropy(model(numbers), labels))
+                accelerator.backward(loss_of(model, batch))
                 may_end(step)
                 optimizer.step()
                 scheduler.step()
@@ -162,8 +142,8 @@ def with_keras():
     model.compile(keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.01, 24)), metrics=["accuracy"],
                   loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     batches = cairn.torch.Batches(SIZE, BATCH, 5)
-    history = model.fit(torch.utils.data.DataLoader(Data(), batch_sampler=batches), epochs=3, verbose=0,
-                        validation_data=torch.utils.data.DataLoader(Data(), batch_size=32), callbacks=[End(), cairn.keras.Callback(batches)])
+    history = model.fit(torch.utils.data.DataLoader(Data(SIZE), batch_sampler=batches), epochs=3, verbose=0,
+                        validation_data=torch.utils.data.DataLoader(Data(SIZE), batch_size=32), callbacks=[End(), cairn.keras.Callback(batches)])
     values = [torch.as_tensor(each) for each in (*model.get_weights(), *(each.numpy() for each in model.optimizer.variables))]
     logs = repr([values[-1] for _, values in sorted(history.history.items())])
     print("digest", hashlib.sha256(b"".join(each.numpy().tobytes() for each in values) + logs.encode()).hexdigest())

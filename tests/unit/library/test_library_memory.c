@@ -20,7 +20,7 @@ static void add_all(struct stored_rank *rank, uint32_t number)
     stored_rank_add(rank, "big", CAIRN_F32, CAIRN_REPLICATED, 2, big);
     stored_rank_add(rank, "complex", CAIRN_C128, CAIRN_REPLICATED, 1, matrix);
     struct cairn_tensor *it = stored_rank_add(rank, "matrix", CAIRN_I32, CAIRN_SHARDED, 2, matrix);
-    it->start[0] = 4 * number;
+    it->start[0] = UINT64_C(4) * number;
     it->extent[0] = 4;
     stored_rank_add(rank, "own", CAIRN_U16, CAIRN_PRIVATE, 1, matrix);
     stored_rank_blob(rank, "random", &number, sizeof(number));

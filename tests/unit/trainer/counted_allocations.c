@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static pthread_t asker;
 
 void fail_allocation(int number, const char *threads)
 {
-    (void)strncpy(failing_threads, threads != NULL ? threads : "", sizeof(failing_threads) - 1);
+    (void)snprintf(failing_threads, sizeof(failing_threads), "%s", threads != NULL ? threads : "");
     asker = pthread_self();
     atomic_store(&until_failure, number);
     atomic_store(&failing, true);

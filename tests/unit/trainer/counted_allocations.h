@@ -1,6 +1,6 @@
 /*
- * Counts, or fails, what our own objects (and the test) allocate; what libraries allocate isn't. The
- * test is linked with --wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc.
+ * Counts, or fails, what our own objects (and the test) allocate; what libraries allocate isn't.
+ * The test is linked with --wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc.
  *
  * Thread: any.
  */

@@ -214,3 +214,13 @@ int32_t program_say_copied(struct program *p, uint64_t step)
     const struct wire_copied copied = { .step = step, .stall_us = 5 };
     return program_ask(p, WIRE_COPIED, &copied, sizeof(copied));
 }
+
+uint64_t program_settle(struct program *p, uint64_t step)
+{
+    const int64_t end_ms = clock_mono_ms(clock_system()) + LONG_MS;
+    int32_t status = CAIRN_AGAIN;
+    while (status == CAIRN_AGAIN && clock_mono_ms(clock_system()) < end_ms)
+        status = program_say_step(p, WIRE_SETTLE, step);
+    assert_int_equal(status, 0);
+    return ((const struct wire_step *)(const void *)p->body)->step;
+}

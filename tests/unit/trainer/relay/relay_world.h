@@ -51,6 +51,8 @@ void program_get_ready(struct relay_world *r, struct program *p, uint64_t step);
 void program_get_ready_as(struct relay_world *r, uint32_t process, struct program *p,
                           uint64_t step);
 int32_t program_say_step(struct program *p, enum wire_kind kind, uint64_t step);
+/* Asks whether a save is decided, until it is; returns the newest that is committed. */
+uint64_t program_settle(struct program *p, uint64_t step);
 /* Writes the data and hashes of the copy that BEGIN began. */
 void program_fill(const struct program *p);
 int32_t program_say_copied(struct program *p, uint64_t step);

@@ -105,8 +105,7 @@ static void what_it_saves_is_committed_and_it_may_end(void **state)
     save_step(&p, 1);
     assert_int_equal(finish_step(&p, 5), CAIRN_DUE_SAVE);
     save_step(&p, 5);
-    assert_int_equal(program_say_step(&p, WIRE_SETTLE, 5), 0);
-    assert_int_equal(((const struct wire_step *)(const void *)p.body)->step, 5);
+    assert_int_equal(program_settle(&p, 5), 5);
     struct relay_news news;
     relay_look(r->relay, &news);
     assert_false(news.done);
@@ -115,7 +114,7 @@ static void what_it_saves_is_committed_and_it_may_end(void **state)
     assert_int_equal(io_system()->list(NULL, r->w->c.dir, remove_name, r->w->c.dir), ST_OK);
     assert_int_equal(finish_step(&p, 20), CAIRN_DUE_SAVE);
     save_step(&p, 20);
-    assert_int_equal(program_say_step(&p, WIRE_SETTLE, 20), 0);
+    assert_int_equal(program_settle(&p, 20), 20);
     news = await_news(r, is_done);
     assert_int_equal(news.step, 20);
     assert_false(news.failed);

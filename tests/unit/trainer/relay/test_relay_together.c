@@ -190,11 +190,27 @@ static void the_program_is_done_once_both_have_heard_so(void **state)
     for (int i = 0; i < BOTH; i++)
         assert_int_equal(finish_step(&pair.p[i], 20), CAIRN_DUE_SAVE);
     save_both(&pair, 20);
-    assert_int_equal(program_say_step(&pair.p[1], WIRE_SETTLE, 20), 0);
+    assert_int_equal(program_settle(&pair.p[1], 20), 20);
     relay_look(pair.r->relay, &news);
     assert_true(news.of[1].done && !news.of[0].done && !news.done);
-    assert_int_equal(program_say_step(&pair.p[0], WIRE_SETTLE, 20), 0);
+    assert_int_equal(program_settle(&pair.p[0], 20), 20);
     assert_int_equal(await_news(pair.r, is_done).step, 20);
+    pair_free(&pair);
+}
+
+/* One process said so before the ranks had met, and was refused; the other one after that. */
+static void who_waits_for_a_save_that_waits_for_it_begins_again(void **state)
+{
+    (void)state;
+    struct pair pair = get_started();
+    for (int i = 0; i < BOTH; i++)
+        assert_int_equal(finish_step(&pair.p[i], 20), CAIRN_DUE_SAVE);
+    fill(&pair.p[0], 20);
+    assert_int_equal(program_settle(&pair.p[1], 20), 0);
+    fill(&pair.p[1], 20);
+    for (int i = 0; i < BOTH; i++)
+        assert_int_equal(program_settle(&pair.p[i], 20), 20);
+    (void)await_news(pair.r, is_done);
     pair_free(&pair);
 }
 
@@ -247,6 +263,7 @@ int main(void)
         cmocka_unit_test(what_one_gives_up_both_begin_again),
         cmocka_unit_test(who_dies_in_a_save_leaves_no_copy),
         cmocka_unit_test(the_program_is_done_once_both_have_heard_so),
+        cmocka_unit_test(who_waits_for_a_save_that_waits_for_it_begins_again),
         cmocka_unit_test(an_exit_that_is_taken_back_is_so_for_both),
         cmocka_unit_test(processes_that_differ_fail_with_both_named),
     };
