@@ -9,7 +9,7 @@ half of the samples adds to the most that the process has in memory is theirs; w
 runs. PyTorch (an environment in --peer, or CAIRN_PEER; without it ours alone) allocates as it goes, and has its peak in
 the update: of it torch_memory.py measures what forward and backward add, with nothing computed again and with
 torch.utils.checkpoint over each block. Prints JSON lines and a table: MiB for a sample, the process's peak, and seconds
-of a step, with the ratios to `none` of the same side and to PyTorch's.
+of a step, with the ratios to `none` of the same side and to PyTorch's; and the peak as a ratio to what `cairn plan` says.
 """
 import argparse
 import json
@@ -67,6 +67,11 @@ def measured(command, environment):
     return output, usage.ru_maxrss
 
 
+def planned(options, job):
+    said = subprocess.run([options.bin / "cairn", "plan", job], capture_output=True, text=True, check=True).stdout
+    return float(re.search(r"^worker +([\d.]+) MiB", said, re.MULTILINE)[1])
+
+
 def train(options, mode, batch, folder):
     template = TEXT if options.model == "gpt2" else IMAGES
     job = Path(folder) / "job.yaml"
@@ -74,13 +79,14 @@ def train(options, mode, batch, folder):
     command = [options.bin / "cairn-trainer", "--local", job, "--steps", str(options.steps)]
     output, peak = measured(command, os.environ)
     seconds = [float(ms) / 1000 for ms in re.findall(r"^step .* ms (\S+)", output, re.MULTILINE)]
-    return peak / MIB, statistics.median(seconds)
+    return peak / MIB, statistics.median(seconds), planned(options, job)
 
 
 def run_ours(options, mode, folder):
-    half, _ = train(options, mode, options.batch // 2, folder)
-    peak, seconds = train(options, mode, options.batch, folder)
-    return {"sample": (peak - half) / (options.batch - options.batch // 2), "peak": peak, "seconds": seconds}
+    half, _, _ = train(options, mode, options.batch // 2, folder)
+    peak, seconds, plan = train(options, mode, options.batch, folder)
+    return {"sample": (peak - half) / (options.batch - options.batch // 2), "peak": peak, "seconds": seconds,
+            "of the plan": peak / plan}
 
 
 def run_theirs(options, mode, _):
@@ -123,7 +129,8 @@ def main():
     for (side, mode), row in found.items():
         first = found.get((side, "none"), row)
         print(f"{side:6} {mode:10} {row['sample']:9.1f} {row['sample'] / first['sample']:6.2f} {row['peak']:9.0f} "
-              f"{row['seconds']:8.2f} {row['seconds'] / first['seconds']:6.2f}")
+              f"{row['seconds']:8.2f} {row['seconds'] / first['seconds']:6.2f}"
+              + (f"   {row['of the plan']:.3f} of what the plan says" if side == "cairn" else ""))
     for ours, theirs in (("none", "none"), ("full", "checkpoint")):
         if ("torch", theirs) in found and ("cairn", ours) in found:
             ratio = found["cairn", ours]["sample"] / found["torch", theirs]["sample"]
