@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "checkpoint/weights/weights.h"
 #include "client/base/client.h"
 #include "jobspec/jobspec.h"
 
@@ -19,8 +20,10 @@ enum exit_code cmd_ckpt_rm(struct client *client);
 enum exit_code cmd_audit(struct client *client);
 
 /*
- * Writes the config.json that Hugging Face's libraries want beside a Llama's weights `file`: what
- * no shape tells. One that is there stays, unless replace. Says on stderr why it could not.
+ * Writes the config.json that Hugging Face's libraries want beside a Llama's weights `file`, which
+ * was exported so: what no shape tells. One that is there stays, unless the file replaced another.
+ * Says on stderr why it could not.
  */
 enum exit_code ckpt_write_config(const struct client *client, const char *file,
-                                 const struct jobspec_model *model, bool replace);
+                                 const struct jobspec_model *model,
+                                 const struct weights_export *options);

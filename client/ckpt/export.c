@@ -242,7 +242,7 @@ enum exit_code cmd_ckpt_export(struct client *client)
     if (code == EXIT_DONE)
         code = write_weights(client, path, reader, &options);
     if (code == EXIT_DONE && model.arch == JOBSPEC_ARCH_LLAMA)
-        code = ckpt_write_config(client, client->args.operands[1], &model, options.replace);
+        code = ckpt_write_config(client, client->args.operands[1], &model, &options);
     ckpt_close(reader);
     return code;
 }
