@@ -1,5 +1,5 @@
-/* Graphs in job files: the round trip of each example, their bounds, and garbage in place of them. Mistakes with their places
- * are in tests/golden/job/graph-*.yaml. */
+/* Graphs in job files: the round trip of each example, their bounds, and garbage in place of them.
+ * Mistakes with their places are in tests/golden/job/graph-*.yaml. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +113,8 @@ static void a_job_without_a_graph_takes_no_memory_for_nodes(void **state)
                      offsetof(struct jobspec, graph.nodes) + 2 * sizeof(struct jobspec_node));
 }
 
-/* What a library writes is its own: each prefix and each change of a byte is read, or refused with a reason. */
+/* What a library writes is its own: each prefix and each change of a byte is read, or refused with
+ * a reason. */
 static void garbage_of_a_library_is_refused_with_a_reason(void **state)
 {
     (void)state;
