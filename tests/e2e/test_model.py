@@ -79,6 +79,17 @@ def test_a_model_of_ones_own_has_the_same_bits_whatever_dies_and_however_many_wo
         assert f"arch: {'library' if name == 'library' else 'graph'}" in home.show(job)["job_file"]
 
 
+def test_a_graph_is_cut_into_stages_with_the_same_bits(tmp_path):
+    """Its head is in another stage than the embedding whose weight it has."""
+    text = text_of("transformer", tmp_path)
+    file = tmp_path / "job.yaml"
+    file.write_text(text, encoding="utf-8")
+    sets = {"train__duration": "6 steps", "train__global_batch": 16}
+    with Home() as home:
+        job = home.submit(text, **sets, parallel__pipeline=2, workers__count=4)
+        assert home.digest(job) == quiet_digest(file, sets.items())
+
+
 @pytest.mark.parametrize("name", ["lenet", "gpt2"])
 def test_a_model_by_name_and_its_graph_have_one_digest(name, tmp_path):
     sizes = {"lenet": "model={arch: lenet}",
