@@ -496,16 +496,14 @@ static enum status print_sizes(const int64_t *sizes, struct buf *out)
                       (long long)sizes[2]);
 }
 
-/* A line per node. */
+/* A line per node, below the key. */
 static enum status print_graph(const struct jobspec_graph *graph, struct buf *out)
 {
-    enum status st = buf_append_text(out, "[\n");
+    enum status st = ST_OK;
     for (int64_t n = 0; st == ST_OK && n < graph->count; n++) {
-        st = buf_append_text(out, "    ");
+        st = buf_append_text(out, "\n    - ");
         if (st == ST_OK)
             st = graph_print_node(graph, n, out);
-        if (st == ST_OK)
-            st = buf_append_text(out, n + 1 < graph->count ? ",\n" : "\n  ]");
     }
     return st;
 }

@@ -5,7 +5,6 @@
 #include "jobspec/graph/keys.h"
 
 #define AT(member)   .offset = offsetof(struct jobspec_node, member)
-#define CHANNELS_MAX 65536
 #define FEATURES_MAX (1 << 24)
 #define KEY(upper)   [GRAPH_KEY_##upper]
 #define COMMON_KEYS  (GRAPH_HAS(NAME) | GRAPH_HAS(OP) | GRAPH_HAS(FROM))

@@ -6,9 +6,10 @@
 #include "common/limits.h"
 #include "jobspec/graph/keys.h"
 
-#define VALUE_MAX  (INT64_C(1) << 40) /* elements of one value of one sample */
-#define TENSOR_MAX UINT32_MAX         /* elements of one parameter */
-#define TIES_MAX   8                  /* as TAPE_TIES_MAX */
+#define VALUE_MAX    (INT64_C(1) << 40) /* elements of one value of one sample */
+#define TENSOR_MAX   UINT32_MAX         /* elements of one parameter */
+#define CHANNELS_MAX INT64_C(65536)
+#define TIES_MAX     8 /* as TAPE_TIES_MAX */
 
 /* A node that is looked at. */
 struct look {
@@ -145,9 +146,10 @@ static bool shape_conv2d(struct look *l, const struct graph_shape *in, struct gr
         return false;
     out->dims[0] = node->out;
     out->is_trained = true;
-    if (node->out > INT64_C(65536))
+    if (node->out > CHANNELS_MAX) {
         return refuse(l, "out", "use at most 65536", "%lld channels are too many",
                       (long long)node->out);
+    }
     return add_tensor(l, node->out * in->dims[0], node->kernel * node->kernel) &&
            (!node->bias || add_tensor(l, node->out, 1));
 }
@@ -214,9 +216,10 @@ static bool check_tie(struct look *l, int64_t in)
                       of->name, (long long)rows, (long long)columns, (long long)l->node->out,
                       (long long)in);
     }
-    if (l->ties++ == TIES_MAX)
+    if (l->ties++ == TIES_MAX) {
         return refuse(l, "tied", "give it a weight of its own", "more than %d nodes are tied",
                       TIES_MAX);
+    }
     return true;
 }
 
@@ -304,9 +307,10 @@ static bool look_at(struct look *l)
     graph_shape_text(in, shape);
     if (l->node->from == GRAPH_INPUT) {
         (void)snprintf(l->reads, sizeof(l->reads), "the input, %s", shape);
-        if (l->node->op != GRAPH_OP_CONV2D && l->node->op != GRAPH_OP_FLATTEN && is_image(in))
+        if (l->node->op != GRAPH_OP_CONV2D && l->node->op != GRAPH_OP_FLATTEN && is_image(in)) {
             return refuse(l, "op", "begin with conv2d or flatten",
                           "only conv2d and flatten read the model's images");
+        }
     } else {
         (void)snprintf(l->reads, sizeof(l->reads), "%s of %s", shape,
                        graph_label(l->graph, l->node->from, name));
@@ -329,9 +333,10 @@ static void check_reads(struct look *l)
     }
     for (int64_t n = 0; n < l->graph->count - 1; n++, l->item = l->item->next) {
         (void)graph_label(l->graph, n, l->label);
-        if (!is_read[n])
+        if (!is_read[n]) {
             (void)refuse(l, "name", "remove it, or name it in 'from' or 'residual' of another node",
                          "no node reads it");
+        }
     }
     l->item = item;
 }

@@ -27,11 +27,11 @@
 extern char **environ;
 
 #if defined(__x86_64__)
-#define MACHINE      EM_X86_64
-#define MACHINE_NAME "x86-64"
+#define ELF_MACHINE      EM_X86_64
+#define ELF_MACHINE_TEXT "x86-64"
 #elif defined(__aarch64__)
-#define MACHINE      EM_AARCH64
-#define MACHINE_NAME "AArch64"
+#define ELF_MACHINE      EM_AARCH64
+#define ELF_MACHINE_TEXT "AArch64"
 #endif
 
 /* ---- the file ---- */
@@ -46,9 +46,9 @@ static bool is_library(const char *bytes, size_t size, const char **why)
         return false;
     }
     memcpy(&header, bytes, sizeof(header));
-#ifdef MACHINE
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != MACHINE) {
-        *why = "it is for another machine: build it for " MACHINE_NAME;
+#ifdef ELF_MACHINE
+    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != ELF_MACHINE) {
+        *why = "it is for another machine: build it for " ELF_MACHINE_TEXT;
         return false;
     }
 #endif

@@ -1,7 +1,7 @@
 /*
- * A library that makes a graph (library/model.h). It is code of a user's: a process of its own loads
- * it, `cairn-trainer --model`, and prints the graph as text, which is read like that of a job file.
- * So what the library breaks, or how it ends, is that process's alone.
+ * A library that makes a graph (library/model.h). It is code of a user's: a process of its own
+ * loads it, `cairn-trainer --model`, and prints the graph as text, which is read like that of a job
+ * file. So what the library breaks, or how it ends, is that process's alone.
  *
  * Thread: any.
  */

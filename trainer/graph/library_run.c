@@ -202,14 +202,24 @@ static void run(struct made *m, const char *path, const struct cairn_sample *sam
 /* "1,28,28,10", "128,256" */
 static bool read_sample(const char *text, struct cairn_sample *out)
 {
-    long long n[4];
-    char rest = '\0';
-    const int count = sscanf(text, "%lld,%lld,%lld,%lld%c", &n[0], &n[1], &n[2], &n[3], &rest);
+    int64_t n[4] = { 0 };
+    int count = 0;
+    for (; *text != '\0'; count++) {
+        char number[24];
+        const size_t size = strcspn(text, ",");
+        if (count == 4 || size >= sizeof(number))
+            return false;
+        memcpy(number, text, size);
+        number[size] = '\0';
+        if (!number_whole(number, 1, 0x1p40, &n[count]))
+            return false;
+        text += size + (text[size] == ',');
+    }
     if (count == 4) {
         *out = (struct cairn_sample){
             .channels = n[0], .height = n[1], .width = n[2], .classes = n[3]
         };
-    } else if (count == 2) {
+    } else {
         *out = (struct cairn_sample){ .is_tokens = 1, .context = n[0], .vocab = n[1] };
     }
     return count == 4 || count == 2;

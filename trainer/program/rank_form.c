@@ -123,11 +123,12 @@ enum status rank_parse_job(struct rank *r)
     return st;
 }
 
-/* Reads the algorithms that were chosen for a state on a device, to choose the same again. Errors
- * are ignored: damage shows again, and is reported, when the state is restored. */
-static void read_choices(const struct rank *r, char **out)
+/* Reads the pins of the state to start from: the algorithms that were chosen on a device, to choose
+ * the same again, and by what a library is known. Errors are ignored: damage shows again, and is
+ * reported, when the state is restored. */
+static void read_known(const struct rank *r, char **out)
 {
-    if (r->job->workers.device == JOBSPEC_DEVICE_CPU)
+    if (r->job->workers.device == JOBSPEC_DEVICE_CPU && r->job->model.arch != JOBSPEC_ARCH_LIBRARY)
         return;
     if (r->assignment.memory.generation > 0) {
         (void)!copy_restore_pins(r->options->copies, &r->assignment, out);
@@ -139,8 +140,9 @@ static void read_choices(const struct rank *r, char **out)
 
 static enum status open_worker(struct rank *r)
 {
-    auto_free char *choices = NULL;
-    read_choices(r, &choices);
+    auto_free char *known = NULL;
+    read_known(r, &known);
+    const bool on_cpu = r->job->workers.device == JOBSPEC_DEVICE_CPU;
     struct worker_options options = { .job = r->job,
                                       .io = &r->io,
                                       .progress = &r->progress,
@@ -150,7 +152,8 @@ static enum status open_worker(struct rank *r)
                                       .stages = r->stages.count > 1 ? &r->stages : NULL,
                                       .data_known = r->assignment.data_known,
                                       .sums = r->options->sums,
-                                      .choices = choices,
+                                      .choices = on_cpu ? NULL : known,
+                                      .known = known,
                                       .of_node = &r->of_node };
     return worker_open(&options, &r->worker, &r->reason);
 }

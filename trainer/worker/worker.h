@@ -91,6 +91,7 @@ struct worker_options {
     bool data_known;
     const char *sums;    /* the node's folder for hashes of data (trainer/data/sums.h), or NULL */
     const char *choices; /* pins of the checkpoint to start from, or NULL; until worker_open */
+    const char *known;   /* the same, also where the device has no choices; until worker_open */
     bool *of_node;       /* set where the device or the data failed: another node may do; or NULL */
 };
 

@@ -420,6 +420,16 @@ static enum status open_worker_device(struct worker *w, struct reason *reason)
     return device_open(&options, &w->device, reason);
 }
 
+/* True if the state to start from is of the same model, or nobody knows of which. */
+static bool is_known_model(const struct worker *w)
+{
+    static const char key[] = "\"model\":{\"library\":"; /* a processor has a model, too */
+    const char *known = w->options.known != NULL ? strstr(w->options.known, key) : NULL;
+    if (w->model_pins[0] == '\0' || known == NULL)
+        return true;
+    return strncmp(strchr(known, '{'), w->model_pins, strlen(w->model_pins)) == 0;
+}
+
 static enum status open_model(struct worker *w, struct reason *reason)
 {
     const struct build_options options = { .job = w->options.job,
@@ -431,9 +441,14 @@ static enum status open_model(struct worker *w, struct reason *reason)
     free(model.graph);
     w->tape = model.tape;
     memcpy(w->model_pins, model.pins, sizeof(w->model_pins));
+    if (st == ST_OK && !is_known_model(w)) {
+        reason_set(reason, "model.library: %s: it is not the library that the job began with",
+                   library);
+        return ST_CHANGED;
+    }
     if (st != ST_OK && library[0] != '\0' && access(library, R_OK) != 0)
-        return worker_note_of_node(w, st); /* another node may have it */
-    return st;
+        return worker_note_of_node(w, worker_data_status(w, st)); /* another node may have it */
+    return library[0] != '\0' ? worker_data_status(w, st) : st;
 }
 
 enum status worker_open(const struct worker_options *options, struct worker **out,
@@ -471,7 +486,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
         worker_close(w);
         return st;
     }
-    w->options.choices = NULL;
+    w->options.choices = w->options.known = NULL;
     *out = w;
     return ST_OK;
 }

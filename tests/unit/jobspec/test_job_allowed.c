@@ -297,6 +297,44 @@ static void command_is_refused_where_not_all_paths_are_allowed(void **state)
                         "--commands\n");
 }
 
+/* A library is code, too, which a graph isn't. */
+static void library_needs_what_a_command_needs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        bool commands;
+        const char *refused; /* NULL: it is fine */
+    } rows[] = {
+        { "{library: /data/a.so}", true, NULL },
+        { "{library: a.so}", true, NULL }, /* the folder is that of the job file */
+        { "{library: /data/a.so}", false,
+          "f:2:18: this coordinator lets jobs from elsewhere bring" },
+        { "{library: /lib/a.so}", true, "f:2:18: model.library: " },
+        { "{library: ../../lib/a.so}", true, "model.library: " },
+        { "{graph: [{name: e, op: embedding, rows: 9, out: 9}]}", false, NULL },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[1024];
+        auto_buf struct buf errors;
+        (void)snprintf(text, sizeof(text),
+                       "name: a\nmodel: %s\ndata: {train: {format: synthetic}}\n"
+                       "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n",
+                       rows[i].model);
+        buf_init(&errors, 1 << 16);
+        const struct jobspec_origin origin = { .file_name = "f",
+                                               .base_dir = "/data/jobs",
+                                               .allowed = ALLOWED,
+                                               .commands = rows[i].commands };
+        const enum status st =
+            jobspec_parse_within(&origin, text, strlen(text), NULL, 0, &job, &errors);
+        if (st != (rows[i].refused == NULL ? ST_OK : ST_CONFIG))
+            fail_msg("%s: %s", rows[i].model, errors.size > 0 ? errors.data : "it was taken");
+        if (rows[i].refused != NULL && strstr(errors.data, rows[i].refused) == NULL)
+            fail_msg("%s", errors.data);
+    }
+}
+
 static void paths_of_a_command_are_allowed_below_the_folders(void **state)
 {
     (void)state;
@@ -363,6 +401,7 @@ int main(void)
         cmocka_unit_test(what_can_be_allowed),
         cmocka_unit_test(each_path_is_looked_at_once_and_told_at_its_place),
         cmocka_unit_test(command_is_refused_where_not_all_paths_are_allowed),
+        cmocka_unit_test(library_needs_what_a_command_needs),
         cmocka_unit_test(paths_of_a_command_are_allowed_below_the_folders),
         cmocka_unit_test(folders_and_program_of_a_command_are_looked_at),
     };

@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh BUILD SOURCE: what `cmake --install --component library` installs is enough to build the example, as
-# docs/libcairn.md says, and to run it without Cairn.
+# install.sh BUILD SOURCE: what `cmake --install --component library` installs is enough to build the examples, as
+# docs/libcairn.md and docs/model.md say, and to run the program without Cairn.
 set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -16,3 +16,7 @@ step 2
 step 3" ]
 [ "$(wc -c <"$folder/state.0")" = 32033 ] # 16016 bytes in hex, and a newline
 grep -q '^\.SH NAME' "$(find "$folder" -name libcairn.3)"
+grep -q '^cairn-model ' "$(find "$folder" -name cairn-model.3)"
+# shellcheck disable=SC2046
+cc -Wall -Werror -shared -fPIC $(pkg-config --cflags cairn) -o "$folder/model.so" "$2/examples/model/model.c"
+nm -D --defined-only "$folder/model.so" | grep -q ' cairn_model_make$'
