@@ -1,5 +1,5 @@
-"""Optimizers, learning rates and the average of the weights: a job ends with the bits of one in which nothing failed, on
-another layout, and `cairn ckpt export` writes the average."""
+"""Optimizers, learning rates, the average of the weights, ends that come early: a job ends with the bits of one in which
+nothing failed, on another layout, and `cairn ckpt export` writes the average."""
 import json
 import struct
 
@@ -62,12 +62,35 @@ def test_the_average_is_exported_and_evaluated():
             files[only] = tensors(home.dir / only)
         assert files["ema"].keys() == files["model"].keys()
         assert all(files["ema"][name] == files["all"]["ema/" + name] != files["model"][name] for name in files["ema"])
-        loss = home.show(job)["checkpoints"][-1]["eval_loss"]
+        loss = home.show(job)["checkpoints"][0]["eval_loss"]
         other = home.submit(TEXT, train__eval_ema="true")
         assert home.digest(other) == digest
-        assert home.show(other)["checkpoints"][-1]["eval_loss"] != loss
+        assert home.show(other)["checkpoints"][0]["eval_loss"] != loss
         plain = home.submit(TEXT, train__ema=0)
         assert home.digest(plain) != digest
         done = home.cairn("ckpt", "export", plain, home.dir / "none", "--only", "ema", check=False)
         assert done.returncode == 2 and "train.ema" in done.stderr
         assert not (home.dir / "none").exists()
+
+
+# Nothing is better by so much: the third evaluation ends the job.
+STOPS = {"train__stop": "{metric: eval_loss, patience: 2, min_delta: 100}", "eval__every": "6 steps",
+         "checkpoint__every": "7 steps"}
+
+
+def check_early_end(home, job, wanted):
+    assert home.digest(job) == wanted
+    shown = home.show(job)
+    assert max(c["step"] for c in shown["checkpoints"]) == shown["step"] == shown["total_steps"] == 18
+    assert len(shown["recoveries"]) == 1
+    assert "ends at step 18 of 30" in home.cairn("why", job).stdout
+
+
+@pytest.mark.parametrize("point", ["trainer.eval,rank=2,step=18", "trainer.update,rank=0,step=17",
+                                   "trainer.finishing,rank=1"])
+def test_a_job_that_gets_no_better_ends_early_at_one_step(point):
+    with Home() as home:
+        wanted = home.run(TEXT, **STOPS, workers__count=1, checkpoint__memory_every=0)
+    with Home(faults=f"{point}:kill") as home:
+        job = home.submit(TEXT, **STOPS)
+        check_early_end(home, job, wanted)

@@ -115,6 +115,7 @@ static enum status examine_sum(struct optimizer *optimizer, const float *sum,
                                        .grad_norm = sqrt(square) / targets / step->loss_scale,
                                        .targets = targets };
     report.overflow = step->may_overflow && isfinite(report.loss) && !isfinite(square);
+    report.spike = !report.overflow && step->loss_most > 0 && report.loss > step->loss_most;
     *out_report = report;
     bool finite = isfinite(report.loss) && isfinite(square);
     return finite || report.overflow ? ST_OK : ST_NUMERIC;
@@ -228,7 +229,7 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
         st = examine_sum(optimizer, sum, step, stream, &report);
     if (st == ST_OK || st == ST_NUMERIC)
         *out_report = report;
-    if (st != ST_OK || report.overflow)
+    if (st != ST_OK || report.overflow || report.spike)
         return st;
     out_report->began = true;
     out_report->copied = optimizer_copies(optimizer) != NULL;

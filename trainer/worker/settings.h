@@ -12,6 +12,7 @@
 #include "common/status.h"
 #include "jobspec/jobspec.h"
 #include "trainer/tape/precision.h"
+#include "trainer/update/history.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
 #include "trainer/update/schedule.h"
@@ -31,6 +32,7 @@ struct settings {
     enum math math; /* of products: train.precision */
     enum amp amp;   /* O1 where the precision has none */
     struct scaler_options scaler;
+    struct history_options history;
 };
 
 /* Errors: ST_CONFIG  reason is one line for the user: fewer samples than a global batch, or

@@ -432,6 +432,8 @@ static void a_printed_job_parses_to_the_same_job(void **state)
         { "train.optimizer={name: muon, lr: 0.01, weight_decay: 0.2}", "train.ema=0.99",
           "train.eval_ema=true", "data.eval={format: synthetic}",
           "train.schedule={name: wsd, decay: 2 epochs, min_lr: 0.01}", NULL },
+        { "train.stop={metric: eval_loss, patience: 4, min_delta: 0.001}", "eval.every=2 epochs",
+          "recovery={on_spike: skip, spike: 3.5}", "data.eval={format: synthetic}", NULL },
     };
     static const char *const text_variants[][6] = {
         { NULL },
