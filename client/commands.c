@@ -199,8 +199,8 @@ static const struct option export_options[] = {
     { "names", '\0', OPTION_TEXT, AT(names), "hf|cairn",
       "names and shapes of Hugging Face and torchvision (default), or ours" },
     { "dtype", '\0', OPTION_TEXT, AT(dtype), "f32|bf16|f16", "of the values (default: as stored)" },
-    { "only", '\0', OPTION_TEXT, AT(only), "model|all",
-      "all: moments of the optimizer, too (default: model)" },
+    { "only", '\0', OPTION_TEXT, AT(only), "model|ema|all",
+      "ema: the moving average of the weights in their place; all: moments, too (default: model)" },
     { "force", '\0', OPTION_FLAG, AT(force), NULL, "replace a file that is there" },
     { 0 },
 };

@@ -473,14 +473,14 @@ static void check_state(struct reader *reader)
         (double)state / (double)workers / gib, (double)state / gib, (double)most / gib);
 }
 
-static void check_metric(struct reader *reader)
+/* path: of a key that names a metric */
+static void check_metric(struct reader *reader, const char *path, enum jobspec_metric metric)
 {
-    struct jobspec *job = &reader->job;
-    enum jobspec_metric metric = job->checkpoint.keep_best.metric;
+    const struct jobspec *job = &reader->job;
     bool needs_eval = metric == JOBSPEC_METRIC_EVAL_LOSS || metric == JOBSPEC_METRIC_EVAL_ACCURACY;
     if (needs_eval && job->data.eval.format == JOBSPEC_FORMAT_NONE &&
         reader_is_good(reader, "data.eval.format")) {
-        reader_mistake(reader, "checkpoint.keep.best.metric", "add data.eval, or use loss",
+        reader_mistake(reader, path, "add data.eval, or use loss",
                        "%s needs data.eval: there is nothing to evaluate on",
                        jobspec_metric_word(metric));
     }
@@ -497,7 +497,8 @@ void reader_resolve(struct reader *reader)
     check_optimizer(reader);
     reader_check_training(reader);
     check_times(reader);
-    check_metric(reader);
+    check_metric(reader, "checkpoint.keep.best.metric", reader->job.checkpoint.keep_best.metric);
+    check_metric(reader, "train.stop.metric", reader->job.train.stop.metric);
     check_state(reader);
 }
 

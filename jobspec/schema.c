@@ -58,6 +58,8 @@
 #define STEPWISE             WHEN("train.schedule.name", FIELD_BIT(JOBSPEC_SCHEDULE_STEP))
 #define TRAIN_IS(values_)    WHEN("data.train.format", values_)
 #define EVAL_IS(values_)     WHEN("data.eval.format", values_)
+#define STOPS                WHEN("train.stop.metric", ~FIELD_BIT(JOBSPEC_METRIC_NONE))
+#define SPIKES               WHEN("recovery.on_spike", ~FIELD_BIT(JOBSPEC_ON_SPIKE_NONE))
 #define BEST                 WHEN("checkpoint.keep.best.metric", ~FIELD_BIT(JOBSPEC_METRIC_NONE))
 
 #define ARCH_BIT(name, word) | FIELD_BIT(name)
@@ -174,6 +176,12 @@ static const struct field fields[] = {
     { "train.clip_norm", FIELD_REAL, 0, AT(train.clip_norm), 0, 1e9, .fallback = "0" },
     { "train.label_smoothing", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.label_smoothing), 0, 1,
       .fallback = "0" },
+    { "train.stop.metric", FIELD_WORD, FIELD_WITH_SECTION, AT(train.stop.metric),
+      .words = JOBSPEC_WORDS(JOBSPEC_METRICS), .example = "metric: eval_loss" },
+    { "train.stop.patience", FIELD_INT, FIELD_WITH_SECTION, AT(train.stop.patience), 1, 1e9, STOPS,
+      .example = "patience: 5" },
+    { "train.stop.min_delta", FIELD_REAL, 0, AT(train.stop.min_delta), 0, 1e9, .fallback = "0",
+      STOPS },
     { "train.ema", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.ema), 0, 1, .fallback = "0" },
     { "train.eval_ema", FIELD_BOOL, 0, AT(eval_ema), .fallback = "false" },
     { "train.seed", FIELD_INT, 0, AT(train.seed), 0, 9223372036854775807.0, .fallback = "0" },
@@ -238,6 +246,12 @@ static const struct field fields[] = {
       .words = JOBSPEC_WORDS(JOBSPEC_EXACTNESSES), .fallback = "strict" },
     { "recovery.on_nan", FIELD_WORD, 0, AT(recovery.on_nan),
       .words = JOBSPEC_WORDS(JOBSPEC_ON_NANS), .fallback = "skip" },
+    { "recovery.on_spike", FIELD_WORD, 0, AT(recovery.on_spike),
+      .words = JOBSPEC_WORDS(JOBSPEC_ON_SPIKES), .example = "on_spike: skip" },
+    { "recovery.spike", FIELD_REAL, FIELD_LOW_OPEN, AT(recovery.spike), 1, 1e9, .fallback = "2",
+      SPIKES },
+    { "recovery.spike_window", FIELD_INT, 0, AT(recovery.spike_window), 1, JOBSPEC_SPIKE_WINDOW_MAX,
+      .fallback = "32", SPIKES },
 
     { "command.run", FIELD_RUN, FIELD_WITH_SECTION, AT(command.run),
       .example = "run: [python3, train.py]" },

@@ -8,6 +8,7 @@
 #endif
 
 #include "checkpoint/format/disk.h"
+#include "checkpoint/notes.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 
@@ -126,8 +127,11 @@ uint64_t ckpt_skips_older(const struct ckpt_scalars *scalars, const uint64_t **o
                           uint64_t *out_count)
 {
     const bool has_older = scalars->skip_count > 0 && (scalars->skip[0] & CKPT_SKIPS_OLDER) != 0;
+    uint64_t count = scalars->skip_count;
+    while (count > has_older && ckpt_is_note(scalars->skip[count - 1]))
+        count--;
     *out_steps = scalars->skip + has_older;
-    *out_count = scalars->skip_count - has_older;
+    *out_count = count - has_older;
     return has_older ? scalars->skip[0] & ~CKPT_SKIPS_OLDER : 0;
 }
 

@@ -10,6 +10,7 @@
 #include "checkpoint/weights/weights.h"
 #include "common/cleanup.h"
 
+#define AVERAGE       "ema" /* its buffer; its tensors are "ema/NAME" */
 #define BATCH_COUNTER ".num_batches_tracked"
 #define TEXT_BYTES    64
 
@@ -65,14 +66,34 @@ static enum ckpt_dtype wanted_dtype(const struct export_work *e, enum ckpt_dtype
 
 /* ---- what goes into the file ---- */
 
+/* Whether a buffer's tensors are weights of the file. */
+static bool is_model(const struct export_work *e, const struct ckpt_buffer *buffer)
+{
+    if (!e->options->ema)
+        return !is_moment(buffer);
+    return strcmp(buffer->name, AVERAGE) == 0 || strcmp(buffer->name, "statistics") == 0;
+}
+
+static void name_tensor(const struct export_work *e, const struct ckpt_tensor *tensor,
+                        struct weights_name *out)
+{
+    static const char prefix[] = AVERAGE "/";
+    const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
+    const bool own = e->options->own_names || !is_model(e, buffer);
+    struct ckpt_tensor named = *tensor;
+    if (e->options->ema && strncmp(named.name, prefix, sizeof(prefix) - 1) == 0)
+        memmove(named.name, named.name + sizeof(prefix) - 1,
+                strlen(named.name) + 2 - sizeof(prefix));
+    weights_name(own ? "" : e->options->arch, &named, out);
+}
+
 static void add_tensor(struct export_work *e, const struct ckpt_tensor *tensor)
 {
     const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
     struct export_item *item = &e->items[e->count];
     struct safetensors_tensor *out = &e->tensors[e->count++];
     item->tensor = tensor;
-    weights_name(e->options->own_names || is_moment(buffer) ? "" : e->options->arch, tensor,
-                 &item->name);
+    name_tensor(e, tensor, &item->name);
     out->name = item->name.text;
     out->dtype = file_dtype(wanted_dtype(e, buffer->dtype));
     out->ndim = tensor->ndim;
@@ -107,13 +128,19 @@ static enum status choose_tensors(struct export_work *e)
     e->tensors = calloc(2 * (size_t)count + 1, sizeof(*e->tensors));
     if (e->items == NULL || e->tensors == NULL)
         return ST_NO_MEMORY;
+    bool averages = false;
     for (uint32_t i = 0; i < count; i++) {
-        if (!e->options->all && is_moment(&e->values.buffers[tensors[i].buffer]))
+        const struct ckpt_buffer *buffer = &e->values.buffers[tensors[i].buffer];
+        averages = averages || strcmp(buffer->name, AVERAGE) == 0;
+        if (!e->options->all && !is_model(e, buffer))
             continue;
         add_tensor(e, &tensors[i]);
         add_counter(e, &tensors[i]);
     }
-    return ST_OK;
+    if (!e->options->ema || averages)
+        return ST_OK;
+    reason_set(e->reason, "there is no moving average of the weights: its job had no train.ema");
+    return ST_CONFIG;
 }
 
 static enum status create_file(struct export_work *e, const struct io *io, const char *path)

@@ -43,6 +43,7 @@ struct weights_export {
     const char *arch;      /* "gpt2", … */
     bool own_names;        /* the checkpoint's names and shapes */
     bool all;              /* moments, too; those always under their own names */
+    bool ema;              /* the moving average of the parameters in their place */
     bool replace;          /* an existing file */
     enum ckpt_dtype dtype; /* of float tensors; 0: as they are stored */
     /* Bytes written so far; false ends it with ST_CLOSED. May be NULL. */
@@ -59,6 +60,7 @@ struct weights_exported {
 /*
  * Writes FILE, whole or not at all.
  * Errors: ST_EXISTS             path is there
+ *         ST_CONFIG             options->ema, and the checkpoint has no average
  *         ST_CORRUPT, ST_IO, …  of the checkpoint or of the file
  */
 MUST_CHECK enum status weights_export(struct ckpt_reader *reader, const struct io *io,

@@ -49,12 +49,21 @@ static bool take_type(const char *given, enum ckpt_dtype *out)
     return given == NULL;
 }
 
+static bool take_part(const char *given, struct weights_export *out)
+{
+    out->all = given != NULL && strcmp(given, "all") == 0;
+    out->ema = given != NULL && strcmp(given, "ema") == 0;
+    if (given == NULL || out->all || out->ema || strcmp(given, "model") == 0)
+        return true;
+    client_error("--only takes model, ema or all, not '%s'", given);
+    return false;
+}
+
 static enum exit_code take_flags(const struct client *client, struct weights_export *out)
 {
     const struct arguments *args = &client->args;
     bool good = one_of(args->names, "names", "hf", "cairn", &out->own_names) &&
-                one_of(args->only, "only", "model", "all", &out->all) &&
-                take_type(args->dtype, &out->dtype);
+                take_part(args->only, out) && take_type(args->dtype, &out->dtype);
     out->replace = args->force;
     return good ? EXIT_DONE : EXIT_USAGE;
 }

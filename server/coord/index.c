@@ -98,6 +98,7 @@ static struct fsm_config config_of(const struct coord *coord, const struct jobsp
                                  .every_auto = spec->checkpoint.every.unit == JOBSPEC_AUTO,
                                  .relaxed = accepts_others(spec),
                                  .skip_nan = spec->recovery.on_nan == JOBSPEC_ON_NAN_SKIP,
+                                 .ends_early = spec->train.stop.metric != JOBSPEC_METRIC_NONE,
                                  .hang_ms = coord->options.hang_ms,
                                  .restarts = coord->options.restarts,
                                  .silent_ms = coord->lost_ms,

@@ -96,6 +96,7 @@ struct fsm_config {
     int64_t every_ms; /* saves by time; 0, and not auto: workers know the steps */
     bool relaxed;     /* pins that differ are accepted */
     bool skip_nan;
+    bool ends_early;       /* its workers may end it before its last step (train.stop) */
     int64_t time_limit_ms; /* 0: none; of training, then the job ends with a save */
     int64_t hang_ms;       /* floor of the hang rule */
     int64_t silent_ms;     /* an agent or a trainer without a sign for so long is silent; 0: 5 s */

@@ -234,7 +234,7 @@ def test_mistakes_have_exit_codes_and_ways_out(home, gpt, alone):
              (2, "--sort takes", "ckpt", "diff", store, store, "--sort", "size"),
              (2, "--dtype takes f32, bf16 or f16", "ckpt", "export", store, "x", "--dtype", "f64"),
              (2, "--names takes hf or cairn", "ckpt", "export", store, "x", "--names", "tf"),
-             (2, "--only takes model or all", "ckpt", "export", store, "x", "--only", "moments"),
+             (2, "--only takes model, ema or all", "ckpt", "export", store, "x", "--only", "moments"),
              (2, "--job JOBFILE", "ckpt", "import", "x.safetensors"),
              (2, "--to DIR", "ckpt", "import", "x", "--job", "gpt.yaml"),
              (3, "no such file", "ckpt", "import", "x.safetensors", "--job", "gpt.yaml"),

@@ -24,6 +24,7 @@ struct loop {
     struct progress *progress;
     uint64_t step; /* finished */
     uint64_t end;
+    bool early;   /* train.stop: `end` lies before the job's last step */
     bool leave;   /* the coordinator wants this process to end after the save that was due last */
     bool copying; /* a snapshot was begun and not waited for: the state must not change yet */
     bool unsaved; /* the last finished step may have a save that is not committed */
@@ -213,6 +214,24 @@ static void note_traffic(const struct loop *l)
     session_note_traffic(l->options.session, sent, received);
 }
 
+/* A loss far above the usual. The third step in a row that is left out ends the job: the model is
+ * where it doesn't come back from. */
+static enum status handle_spike(const struct loop *l, const struct optimizer_report *report)
+{
+    struct worker *w = l->worker;
+    const bool fails = w->settings.history.on_spike == JOBSPEC_ON_SPIKE_FAIL;
+    const double most = history_loss_most(&w->settings.history, &w->history);
+    if (!fails &&
+        !(l->step >= 2 && worker_skip_has(w, l->step - 1) && worker_skip_has(w, l->step - 2)))
+        return ST_OK;
+    reason_set(l->reason, "step %llu: loss %g is above %g, %g times the median of the last %u: %s",
+               (unsigned long long)l->step, report->loss, most, w->settings.history.spike,
+               w->settings.history.window,
+               fails ? "recovery.on_spike is fail"
+                     : "the third step in a row that is left out; lower the learning rate");
+    return ST_CONFIG;
+}
+
 static enum status train_step(struct loop *l, struct session_row *row)
 {
     struct worker *w = l->worker;
@@ -236,6 +255,10 @@ static enum status train_step(struct loop *l, struct session_row *row)
     l->resume.complete = st == ST_OK || !report.began;
     if (st == ST_NUMERIC)
         return not_finite(l, &report);
+    if (report.spike)
+        st = handle_spike(l, &report);
+    if (report.spike && st != ST_OK)
+        return st;
     if (st != ST_OK)
         return loop_fail(l, st, "update");
     note_lanes(l, audit.foreign_lane != AUDIT_NO_LANE);
@@ -263,6 +286,16 @@ static bool evaluation_due(const struct loop *l)
     return l->step == l->worker->settings.total_steps || (every > 0 && l->step % every == 0);
 }
 
+static void note_evaluation(struct worker *w, const struct evaluation *result)
+{
+    const enum jobspec_metric metric = w->settings.history.metric;
+    if (metric != JOBSPEC_METRIC_EVAL_LOSS && metric != JOBSPEC_METRIC_EVAL_ACCURACY)
+        return;
+    w->history.has_pending = true;
+    w->history.pending =
+        (float)(metric == JOBSPEC_METRIC_EVAL_LOSS ? result->loss : result->accuracy);
+}
+
 static enum status evaluate(struct loop *l, struct session_row *row)
 {
     struct evaluation result;
@@ -276,7 +309,31 @@ static enum status evaluate(struct loop *l, struct session_row *row)
     row->eval_accuracy = result.accuracy;
     row->eval_correct = result.correct;
     row->eval_count = result.counted;
+    note_evaluation(l->worker, &result);
     return ST_OK;
+}
+
+/* Evaluates where a generation begins after a step that has an evaluation: its result is not part
+ * of the state, but train.stop reads it. All ranks come here, whether they know it or not. */
+static enum status recall_evaluation(struct loop *l)
+{
+    struct session_row row = { .step = l->step };
+    const enum jobspec_metric metric = l->worker->settings.history.metric;
+    if (metric == JOBSPEC_METRIC_NONE || metric == JOBSPEC_METRIC_LOSS || l->step == 0 ||
+        !evaluation_due(l))
+        return ST_OK;
+    return evaluate(l, &row);
+}
+
+/* Ends the job where train.stop says so: all ranks have the same history. */
+static void end_early(struct loop *l)
+{
+    struct worker *w = l->worker;
+    if (l->early || l->step == 0 || l->step >= l->end ||
+        !history_ends(&w->settings.history, &w->history))
+        return;
+    l->end = l->step;
+    l->early = true;
 }
 
 static void add_phases(const struct loop *l, struct session_row *row)
@@ -319,10 +376,11 @@ static enum status save_if_due(struct loop *l)
     if (l->options.session == NULL)
         return ST_OK;
     enum session_due due = session_due_at(l->options.session, l->step);
-    if (due == SESSION_DUE_NOTHING)
+    const bool last = l->early && l->step >= l->end;
+    if (due == SESSION_DUE_NOTHING && !last)
         return ST_OK;
     l->leave = due == SESSION_DUE_SAVE_AND_EXIT;
-    return begin_snapshot(l, due != SESSION_DUE_COPY, l->leave || l->step >= l->end);
+    return begin_snapshot(l, due != SESSION_DUE_COPY || last, l->leave || l->step >= l->end);
 }
 
 /* The save of the step that a generation before finished: not where it is committed. */
@@ -399,6 +457,7 @@ static enum status end_step(struct loop *l, struct session_row *row)
     if (l->options.session != NULL && l->worker->options.rank == 0)
         session_add_row(l->options.session, row);
     l->resume.row = false;
+    end_early(l);
     return ST_OK;
 }
 
@@ -418,6 +477,7 @@ static enum status one_step(struct loop *l)
     if (st != ST_OK)
         return st;
     CHECK(!l->copying || worker_skip_has(w, l->step));
+    history_step(&w->settings.history, &w->history, worker_skip_has(w, l->step) ? NULL : &row.loss);
     l->step++;
     l->unsaved = true;
     progress_step(l->progress, l->step);
@@ -481,6 +541,9 @@ static enum status finish(struct loop *l)
 static enum status run(struct loop *l)
 {
     enum status st = compare_replicas(l, true);
+    if (st == ST_OK && !(l->options.goes_on && l->resume.row))
+        st = recall_evaluation(l);
+    end_early(l);
     if (st == ST_OK && l->options.goes_on)
         st = go_on(l);
     if (st == ST_OK)

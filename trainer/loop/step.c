@@ -329,9 +329,9 @@ enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane, 
 
 /* Nothing was written: this step's batch is not trained on. All ranks decide the same, since all
  * saw the same sum; a checkpoint has such steps in its skip list. */
-static enum status leave_out(struct worker *w, uint64_t step)
+static enum status leave_out(struct worker *w, uint64_t step, bool overflow)
 {
-    enum status st = worker_scale(w, true);
+    enum status st = overflow ? worker_scale(w, true) : ST_OK;
     return st == ST_OK ? worker_skip_add(w, &step, 1) : st;
 }
 
@@ -367,14 +367,18 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
                                             .may_overflow = w->settings.scaler.dynamic,
                                             .peers = peers_of(w),
                                             .ties = ties,
-                                            .targets = targets_of(w) };
+                                            .targets = targets_of(w),
+                                            .loss_most = history_loss_most(&w->settings.history,
+                                                                           &w->history) };
     backend_range_push(w->device.table, "update");
     enum status st = optimizer_update(w->optimizer, sum, &options, w->device.compute, out);
     backend_range_pop(w->device.table);
     if (st != ST_OK)
         return st;
-    if (out->overflow)
-        return leave_out(w, step);
+    if (out->spike && w->settings.history.on_spike == JOBSPEC_ON_SPIKE_FAIL)
+        return ST_CONFIG;
+    if (out->overflow || out->spike)
+        return leave_out(w, step, out->overflow);
     fault_point("trainer.refresh");
     flip_state(w);
     st = worker_refresh(w, out->copied ? REFRESH_REST : REFRESH_TRAINING);

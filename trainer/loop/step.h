@@ -60,6 +60,8 @@ MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step, struct
 MUST_CHECK enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane,
                                       uint64_t *out_sum);
 /*
+ * A loss that is a spike (recovery.on_spike; out->spike) changes nothing: the step goes to the skip
+ * list, or the call returns ST_CONFIG.
  * A gradient that overflowed under dynamic loss scaling (out->overflow) changes nothing but the
  * scale, and the step goes to the skip list.
  * ST_NUMERIC: loss or gradient is not finite; nothing was changed, out is filled in.

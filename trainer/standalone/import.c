@@ -87,8 +87,9 @@ static enum status fill_import(struct import *i)
     s->generation = GENERATION;
     s->scalars = (struct ckpt_scalars){ .seed = i->settings.seed,
                                         .loss_scale = scaler_start(&i->settings.scaler).scale };
-    return initial_state_fill(&initial, optimizer_params(i->optimizer),
-                              optimizer_stats(i->optimizer), &i->reason);
+    enum status st = initial_state_fill(&initial, optimizer_params(i->optimizer),
+                                        optimizer_stats(i->optimizer), &i->reason);
+    return st == ST_OK ? optimizer_begin(i->optimizer, i->device.compute) : st;
 }
 
 /* A checkpoint's job is the folder that its folder lies in, so that `ckpt ls` finds it there. */

@@ -143,6 +143,8 @@ struct optimizer_step {
     /* Targets of the whole step if no label is ignored, used where the sum's float32 doesn't count
      * exactly any more. 0: not known. */
     uint64_t targets;
+    double
+        loss_most; /* report.spike in place of an update where the loss is above it; 0: no bound */
 };
 
 struct optimizer_report {
@@ -150,6 +152,7 @@ struct optimizer_report {
     double grad_norm; /* of the mean loss's gradient, before clipping, without the loss scale */
     double targets;
     bool overflow; /* the loss is finite, the gradient is not: nothing was written */
+    bool spike;    /* the loss is above loss_most: nothing was written */
     bool began;    /* the state is not the old one any more; also after an error */
     bool copied;   /* kernels' copies (optimizer_keep_copies) are new, too */
 };

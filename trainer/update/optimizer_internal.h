@@ -4,7 +4,9 @@
  *   optimizer_open.c      the state, what of it this rank owns
  *   optimizer_describe.c  its description
  *   optimizer_memory.c    the memory that it takes
+ *   optimizer_norms.c     norms over parts
  *   optimizer_update.c    updates
+ *   optimizer_rules.c     ... element by element
  *   optimizer_lamb.c      ... of LAMB
  *   optimizer_muon.c      ... of Muon
  *
@@ -104,6 +106,11 @@ static inline size_t optimizer_blocks(const struct tape_tensor *param)
     return param->count > 0 ? last / PIECE_ELEMENTS - param->offset / PIECE_ELEMENTS + 1 : 0;
 }
 
+/* Fetches the sums of squares of this rank's blocks of x: squares_read. Waits for the device. */
+MUST_CHECK enum status optimizer_fetch_squares(struct optimizer *optimizer, const float *x,
+                                               struct stream *stream);
+/* Puts all ranks' sums of squares in the order of the blocks: in_order. */
+void optimizer_order_squares(const struct optimizer *optimizer);
 /*
  * Computes the norm of each parameter's elements of x, which is like the parameters: of its blocks'
  * sums of squares by the tree, so that it doesn't depend on who owns them. Waits for the device and
@@ -114,9 +121,18 @@ MUST_CHECK enum status optimizer_tensor_norms(struct optimizer *optimizer, const
                                               struct stream *stream, double *out);
 /* Makes the description, but for its data. */
 MUST_CHECK enum status optimizer_describe_open(struct optimizer *optimizer);
+/* Returns the kernels' copies that an update writes. With shared moments it writes none, as it has
+ * only some of the elements; LAMB and Muon update tensor by tensor. */
+const struct copy_map *optimizer_copies(const struct optimizer *optimizer);
+/* Update a part. */
+MUST_CHECK enum status optimizer_sgd(struct optimizer *optimizer, const struct optimizer_part *part,
+                                     const struct optimizer_call *call, struct stream *stream);
 MUST_CHECK enum status optimizer_adamw(struct optimizer *optimizer,
                                        const struct optimizer_part *part,
                                        const struct optimizer_call *call, struct stream *stream);
+MUST_CHECK enum status optimizer_lion(struct optimizer *optimizer,
+                                      const struct optimizer_part *part,
+                                      const struct optimizer_call *call, struct stream *stream);
 /* Update all parts by LAMB, by Muon. */
 MUST_CHECK enum status optimizer_lamb(struct optimizer *optimizer,
                                       const struct optimizer_call *call, struct stream *stream);

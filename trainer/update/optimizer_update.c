@@ -81,38 +81,6 @@ static enum status add_ties(struct optimizer *optimizer, float *sum, float *cons
     return st;
 }
 
-/* Computes the sums of squares of this rank's blocks, packed. */
-static enum status square_parts(struct optimizer *optimizer, const float *sum,
-                                struct stream *stream, size_t *out_count)
-{
-    const struct vector_table *vector = &optimizer->table->vector;
-    enum status st = ST_OK;
-    size_t at = 0;
-    for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++) {
-        const struct optimizer_part *part = &optimizer->parts[i];
-        const size_t blocks = part->block_end - part->block_begin;
-        st = vector->square_sums(optimizer->backend, optimizer->squares + at, sum,
-                                 optimizer->norm_begin + part->block_begin, blocks, stream);
-        at += blocks;
-    }
-    *out_count = at;
-    return st;
-}
-
-/* Fetches the sums of squares of this rank's blocks of x. Waits for the device. */
-static enum status fetch_squares(struct optimizer *optimizer, const float *x, struct stream *stream)
-{
-    const struct vector_table *vector = &optimizer->table->vector;
-    struct backend *backend = optimizer->backend;
-    size_t count = 0;
-    enum status st = square_parts(optimizer, x, stream, &count);
-    if (st == ST_OK && count > 0) {
-        st = vector->copy(backend, optimizer->squares_read + optimizer->own_packed,
-                          optimizer->squares, count * sizeof(double), stream);
-    }
-    return st == ST_OK ? optimizer->table->stream_sync(backend, stream) : st;
-}
-
 /* Waits for the device. */
 static enum status fetch_facts(struct optimizer *optimizer, const float *sum, struct stream *stream)
 {
@@ -120,34 +88,7 @@ static enum status fetch_facts(struct optimizer *optimizer, const float *sum, st
     enum status st =
         vector->copy(optimizer->backend, optimizer->scalars, sum + optimizer->layout.loss_at,
                      SUM_SCALARS * sizeof(float), stream);
-    return st == ST_OK ? fetch_squares(optimizer, sum, stream) : st;
-}
-
-/* Puts all ranks' sums in the order of the blocks. */
-static void order_squares(const struct optimizer *optimizer)
-{
-    for (size_t i = 0; i < optimizer->norm_count; i++)
-        optimizer->in_order[optimizer->norm_packed[i]] = optimizer->squares_read[i];
-}
-
-enum status optimizer_tensor_norms(struct optimizer *optimizer, const float *x,
-                                   const struct optimizer_peers *peers, struct stream *stream,
-                                   double *out)
-{
-    const struct tape *tape = optimizer->tape;
-    enum status st = fetch_squares(optimizer, x, stream);
-    if (st == ST_OK && peers != NULL)
-        st = peers->exchange_squares(peers->arg, optimizer->squares_read, optimizer->scalars);
-    if (st != ST_OK)
-        return st;
-    order_squares(optimizer);
-    double *block = optimizer->in_order;
-    for (int i = 0; i < tape->param_count; i++) {
-        const size_t blocks = optimizer_blocks(&tape->params[i]);
-        out[i] = sqrt(tree_sum(block, blocks));
-        block += blocks;
-    }
-    return ST_OK;
+    return st == ST_OK ? optimizer_fetch_squares(optimizer, sum, stream) : st;
 }
 
 /* Reads everything that decides about the update; writes no state. */
@@ -168,12 +109,13 @@ static enum status examine_sum(struct optimizer *optimizer, const float *sum,
         targets = (double)step->targets;
     if (!(targets >= 1) || !(scalars[SUM_MICRO] >= 1))
         return ST_INVALID;
-    order_squares(optimizer);
+    optimizer_order_squares(optimizer);
     double square = tree_sum(optimizer->in_order, optimizer->norm_count);
     struct optimizer_report report = { .loss = (double)scalars[SUM_LOSS] / targets,
                                        .grad_norm = sqrt(square) / targets / step->loss_scale,
                                        .targets = targets };
     report.overflow = step->may_overflow && isfinite(report.loss) && !isfinite(square);
+    report.spike = !report.overflow && step->loss_most > 0 && report.loss > step->loss_most;
     *out_report = report;
     bool finite = isfinite(report.loss) && isfinite(square);
     return finite || report.overflow ? ST_OK : ST_NUMERIC;
@@ -193,74 +135,11 @@ static float grad_scale(const struct optimizer *optimizer, const struct optimize
 
 /* ---- the update ---- */
 
-/* Returns the kernels' copies that an update writes. With shared moments it writes none, as it has
- * only some of the elements; LAMB and Muon update tensor by tensor. */
-static const struct copy_map *copies_of(const struct optimizer *optimizer)
-{
-    const enum jobspec_optimizer kind = optimizer->options.kind;
-    if (optimizer->has_peers || optimizer->copies.count == 0 || kind == JOBSPEC_OPTIMIZER_LAMB ||
-        kind == JOBSPEC_OPTIMIZER_MUON)
-        return NULL;
-    CHECK(optimizer->part_count == 1 && optimizer->parts[0].first == 0); /* as copies count */
-    return &optimizer->copies;
-}
+typedef enum status (*update_fn)(struct optimizer *optimizer, const struct optimizer_part *part,
+                                 const struct optimizer_call *call, struct stream *stream);
 
-static enum status update_by_sgd(struct optimizer *optimizer, const struct optimizer_part *part,
-                                 const struct optimizer_call *call, struct stream *stream)
-{
-    const struct optimizer_options *options = &optimizer->options;
-    struct sgd_args args = { .lr = (float)call->step->lr,
-                             .momentum = options->momentum,
-                             .weight_decay = options->weight_decay,
-                             .grad_scale = call->scale,
-                             .nesterov = options->nesterov,
-                             .decay = optimizer_decay(optimizer, part),
-                             .copies = copies_of(optimizer),
-                             .first = call->step->update == 1 };
-    float *momentum = options->momentum != 0 ? optimizer_moment(optimizer, 0, part) : NULL;
-    return optimizer->table->vector.sgd(optimizer->backend, optimizer->params + part->first,
-                                        momentum, call->sum + part->first, part->count, &args,
-                                        stream);
-}
-
-enum status optimizer_adamw(struct optimizer *optimizer, const struct optimizer_part *part,
-                            const struct optimizer_call *call, struct stream *stream)
-{
-    const struct optimizer_options *options = &optimizer->options;
-    struct adamw_args args = { .lr = (float)call->step->lr,
-                               .beta1 = options->beta1,
-                               .beta2 = options->beta2,
-                               .eps = options->eps,
-                               .weight_decay = options->weight_decay,
-                               .grad_scale = call->scale,
-                               .decay = optimizer_decay(optimizer, part),
-                               .copies = copies_of(optimizer),
-                               .t = call->step->update };
-    return optimizer->table->vector.adamw(
-        optimizer->backend, optimizer->params + part->first, optimizer_moment(optimizer, 0, part),
-        optimizer_moment(optimizer, 1, part), call->sum + part->first, part->count, &args, stream);
-}
-
-static enum status update_by_lion(struct optimizer *optimizer, const struct optimizer_part *part,
-                                  const struct optimizer_call *call, struct stream *stream)
-{
-    const struct optimizer_options *options = &optimizer->options;
-    struct lion_args args = { .lr = (float)call->step->lr,
-                              .beta1 = options->beta1,
-                              .beta2 = options->beta2,
-                              .weight_decay = options->weight_decay,
-                              .grad_scale = call->scale,
-                              .decay = optimizer_decay(optimizer, part),
-                              .copies = copies_of(optimizer) };
-    return optimizer->table->vector.lion(optimizer->backend, optimizer->params + part->first,
-                                         optimizer_moment(optimizer, 0, part),
-                                         call->sum + part->first, part->count, &args, stream);
-}
-
-static enum status
-update_each(struct optimizer *optimizer, const struct optimizer_call *call, struct stream *stream,
-            enum status (*update)(struct optimizer *optimizer, const struct optimizer_part *part,
-                                  const struct optimizer_call *call, struct stream *stream))
+static enum status update_each(struct optimizer *optimizer, const struct optimizer_call *call,
+                               struct stream *stream, update_fn update)
 {
     enum status st = ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++)
@@ -273,11 +152,11 @@ static enum status update_by_kind(struct optimizer *optimizer, const struct opti
 {
     switch (optimizer->options.kind) {
     case JOBSPEC_OPTIMIZER_SGD:
-        return update_each(optimizer, call, stream, update_by_sgd);
+        return update_each(optimizer, call, stream, optimizer_sgd);
     case JOBSPEC_OPTIMIZER_ADAMW:
         return update_each(optimizer, call, stream, optimizer_adamw);
     case JOBSPEC_OPTIMIZER_LION:
-        return update_each(optimizer, call, stream, update_by_lion);
+        return update_each(optimizer, call, stream, optimizer_lion);
     case JOBSPEC_OPTIMIZER_LAMB:
         return optimizer_lamb(optimizer, call, stream);
     case JOBSPEC_OPTIMIZER_MUON:
@@ -350,10 +229,10 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
         st = examine_sum(optimizer, sum, step, stream, &report);
     if (st == ST_OK || st == ST_NUMERIC)
         *out_report = report;
-    if (st != ST_OK || report.overflow)
+    if (st != ST_OK || report.overflow || report.spike)
         return st;
     out_report->began = true;
-    out_report->copied = copies_of(optimizer) != NULL;
+    out_report->copied = optimizer_copies(optimizer) != NULL;
     const struct optimizer_call call = { step, sum, grad_scale(optimizer, step, &report) };
     st = update_params(optimizer, &call, stream);
     if (st == ST_OK)

@@ -36,8 +36,8 @@ static double power(double base, uint64_t n)
     return out;
 }
 
-/* x^exponent for x in [0, 1] and an exponent > 0: whole powers by squaring, the binary digits of the
- * rest by roots, which IEEE 754 rounds correctly. */
+/* x^exponent for x in [0, 1] and an exponent > 0: whole powers by squaring, the binary digits of
+ * the rest by roots, which IEEE 754 rounds correctly. */
 static double real_power(double x, double exponent)
 {
     const double whole = floor(exponent);

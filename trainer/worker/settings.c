@@ -150,6 +150,16 @@ static void derive_optimizer(const struct jobspec *job, struct settings *s)
     };
 }
 
+static void derive_history(const struct jobspec *job, struct settings *s)
+{
+    s->history = (struct history_options){ .metric = job->train.stop.metric,
+                                           .patience = (uint32_t)job->train.stop.patience,
+                                           .min_delta = (float)job->train.stop.min_delta,
+                                           .on_spike = job->recovery.on_spike,
+                                           .spike = job->recovery.spike,
+                                           .window = (uint32_t)job->recovery.spike_window };
+}
+
 enum status settings_derive(const struct jobspec *job, uint64_t samples, struct settings *out,
                             struct reason *reason)
 {
@@ -183,6 +193,7 @@ enum status settings_derive(const struct jobspec *job, uint64_t samples, struct 
     derive_schedule(job, &s);
     derive_optimizer(job, &s);
     derive_precision(job, &s);
+    derive_history(job, &s);
     CHECK(s.total_steps > 0);
     *out = s;
     return ST_OK;

@@ -13,6 +13,7 @@
 #include "jobspec/jobspec.h"
 #include "trainer/plan/plan.h"
 #include "trainer/tape/precision.h"
+#include "trainer/update/history.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
 #include "trainer/update/schedule.h"
@@ -33,6 +34,7 @@ struct settings {
     enum amp amp;   /* O1 where the precision has none */
     enum plan_recompute recompute;
     struct scaler_options scaler;
+    struct history_options history;
 };
 
 /* Errors: ST_CONFIG  reason is one line for the user: fewer samples than a global batch, or

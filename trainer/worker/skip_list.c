@@ -4,10 +4,13 @@
  *
  *     skip[0]                CKPT_SKIPS_OLDER and how many were forgotten; unused while none were
  *     skip[1 .. skip_count]  the others, ascending
+ *
+ * Behind them a checkpoint's list has the notes of the history (trainer/update/history.h).
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/notes.h"
 #include "trainer/worker/worker.h"
 
 static enum status make_room(struct worker *w)
@@ -48,7 +51,8 @@ static void note_older(struct worker *w, uint64_t count)
 /* Forgets the oldest steps until the list has place for one more. */
 static void forget_oldest(struct worker *w)
 {
-    while (w->skip_count + (w->skip_older > 0) >= CKPT_SKIPS_MAX) {
+    const size_t most = CKPT_SKIPS_MAX - (w->noted != NULL ? HISTORY_NOTES_MAX : 0);
+    while (w->skip_count + (w->skip_older > 0) >= most) {
         w->skip_count--;
         memmove(w->skip + 1, w->skip + 2, w->skip_count * sizeof(*w->skip));
         note_older(w, 1);
@@ -84,7 +88,9 @@ enum status worker_skip_add(struct worker *worker, const uint64_t *steps, size_t
         const enum status st = make_room(w);
         if (st != ST_OK)
             return st;
-        if ((steps[i] & CKPT_SKIPS_OLDER) != 0) {
+        if (ckpt_is_note(steps[i])) {
+            history_take(&w->history, steps[i]);
+        } else if ((steps[i] & CKPT_SKIPS_OLDER) != 0) {
             add_older(w, steps[i] & ~CKPT_SKIPS_OLDER, i + 1 < count ? steps[i + 1] : UINT64_MAX);
         } else {
             add_step(w, steps[i]);
@@ -97,6 +103,7 @@ void worker_skip_clear(struct worker *worker)
 {
     worker->skip_count = 0;
     worker->skip_older = 0;
+    worker->history = (struct loss_history){ .losses = 0 };
 }
 
 bool worker_skip_has(const struct worker *worker, uint64_t step)
@@ -113,6 +120,14 @@ uint64_t worker_skip_before(const struct worker *worker, uint64_t step)
 const uint64_t *worker_skip_list(const struct worker *worker, uint64_t step, size_t *out_count)
 {
     const bool older = worker->skip_older > 0;
+    const uint64_t *list = worker->skip == NULL ? NULL : worker->skip + (older ? 0 : 1);
     *out_count = older + listed_before(worker, step);
-    return *out_count == 0 ? NULL : worker->skip + (older ? 0 : 1);
+    if (worker->noted != NULL) {
+        if (*out_count > 0)
+            memcpy(worker->noted, list, *out_count * sizeof(*list));
+        list = worker->noted;
+        *out_count +=
+            history_notes(&worker->settings.history, &worker->history, worker->noted + *out_count);
+    }
+    return *out_count == 0 ? NULL : list;
 }

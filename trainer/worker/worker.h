@@ -159,6 +159,8 @@ struct worker {
     uint64_t *skip; /* steps (from 0) that are left out: skip_list.c */
     size_t skip_count, skip_room;
     uint64_t skip_older; /* how many were forgotten */
+    struct loss_history history;
+    uint64_t *noted; /* [CKPT_SKIPS_MAX] the list with the history's notes; NULL: none is kept */
 };
 
 MUST_CHECK enum status worker_open(const struct worker_options *options, struct worker **out,
@@ -209,17 +211,17 @@ MUST_CHECK enum status worker_warm(struct worker *worker, struct reason *reason)
 /* Waits for the data and starts the prefetch thread at `step`; the state must be filled in. */
 MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason);
 
-/* Adds steps to the skip list: those that are not trained on. A checkpoint's list may tell of older
- * ones: their number is taken over. Of more than CKPT_SKIPS_MAX steps the oldest are forgotten,
- * except for their number. ST_NO_MEMORY */
+/* Adds steps to the skip list: those that are not trained on. Notes among them go to the history. A
+ * checkpoint's list may tell of older ones: their number is taken over. Of more than CKPT_SKIPS_MAX
+ * entries the oldest are forgotten, except for their number. ST_NO_MEMORY */
 MUST_CHECK enum status worker_skip_add(struct worker *worker, const uint64_t *steps, size_t count);
-/* Empties the skip list: another state is about to be filled in. */
+/* Empties the skip list and the history: another state is about to be filled in. */
 void worker_skip_clear(struct worker *worker);
 bool worker_skip_has(const struct worker *worker, uint64_t step);
 /* Counts the steps before `step` that are left out; undefined for steps as old as forgotten
  * ones. */
 uint64_t worker_skip_before(const struct worker *worker, uint64_t step);
-/* Returns the skip list as a checkpoint has it: borrowed until the next change. */
+/* Returns the skip list with notes, as a checkpoint has it: borrowed until the next change. */
 const uint64_t *worker_skip_list(const struct worker *worker, uint64_t step, size_t *out_count);
 
 /* Returns the parameters that evaluations take: those of the state, or their moving average

@@ -470,6 +470,10 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     if (st == ST_OK) {
         st = settings_derive(options->job, w->train.dataset->samples, &w->settings, reason);
     }
+    if (st == ST_OK && history_is_kept(&w->settings.history)) {
+        w->noted = calloc(CKPT_SKIPS_MAX, sizeof(*w->noted));
+        st = w->noted != NULL ? ST_OK : ST_NO_MEMORY;
+    }
     if (st == ST_OK)
         st = open_model(w, reason);
     if (st == ST_OK)
@@ -525,5 +529,6 @@ void worker_close(struct worker *worker)
     device_close(&w->device);
     free(w->eval_losses);
     free(w->skip);
+    free(w->noted);
     free(w);
 }

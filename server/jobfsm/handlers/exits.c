@@ -70,6 +70,28 @@ static void emit_earlier_save(struct fsm_ctx *t)
                       (unsigned long long)newest->step);
 }
 
+/* Ends a job whose workers all say that it is over before its last step, once that is saved: the
+ * step becomes its last one. */
+static void end_if_early(struct fsm_ctx *t)
+{
+    struct fsm *m = t->m;
+    const struct fsm_ckpt *newest = fsm_newest(m);
+    if (!m->config.ends_early || fsm_ends(m) || fsm_has_waiting(m) || !have_all_finished(m) ||
+        newest == NULL || newest->step >= m->total_steps)
+        return;
+    for (uint32_t i = 0; i < m->size; i++) {
+        if (m->ranks[i].step != newest->step)
+            return;
+    }
+    fsm_emit_event(t, "early-stop",
+                   "train.stop: its metric got no better for as long as it says; the job ends at "
+                   "step %llu of %llu",
+                   (unsigned long long)newest->step, (unsigned long long)m->total_steps);
+    m->total_steps = newest->step;
+    m->dirty = true;
+    fsm_end_generation(t, FSM_SUCCEEDED, true);
+}
+
 /*
  * Handles the end of a rank's program, which is saved. One that was asked to go saves first, what
  * was announced or an earlier step; the generation has left when all of them did. Any other end
@@ -128,6 +150,8 @@ void fsm_on_exited(struct fsm_ctx *t)
         fsm_emit_event(t, "culprit", "rank %u on node %s: %.440s", t->ev->rank, rank->node,
                        exited->message);
     }
+    if (finished && exited->how != FSM_EXIT_SIGNAL)
+        end_if_early(t);
     if (finished && m->config.saves_nothing) { /* the program has ended; what it was is nothing */
         end_if_finished(t);
         return;
@@ -166,6 +190,7 @@ void fsm_on_finished(struct fsm_ctx *t)
         program_left(t, t->ev->rank);
         return;
     }
+    end_if_early(t);
     end_if_finished(t);
 }
 

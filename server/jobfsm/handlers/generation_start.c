@@ -381,11 +381,15 @@ void fsm_enter_running(struct fsm_ctx *t)
 }
 
 /* True if the rank would train for another number of steps than the others, or than before. How
- * many steps a program has may depend on how many workers there are. */
+ * many steps a program has may depend on how many workers there are. A job that ended early and
+ * goes on after all has more steps again. */
 static bool steps_differ(const struct fsm_ctx *t)
 {
     const struct fsm *m = t->m;
     const struct fsm_ready *ready = &t->ev->ready;
+    if (m->config.ends_early && m->steps_per_epoch == ready->steps_per_epoch &&
+        m->total_steps < ready->total_steps)
+        return false;
     bool told = !m->config.relaxed && !m->config.program;
     for (uint32_t i = 0; i < m->size; i++)
         told = told || (i != t->ev->rank && m->ranks[i].ready);

@@ -402,39 +402,6 @@ static void print_and_parse_again(const struct jobspec *job)
     assert_memory_equal(job, again, sizeof(*job));
 }
 
-static void optimizers_and_schedules_have_defaults_of_their_own(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *set;
-        double momentum, beta1, beta2, eps, decay;
-    } rows[] = {
-        { "train.optimizer={lr: 1}", 0, 0, 0, 0, 0 },
-        { "train.optimizer={lr: 1, name: adamw}", 0, 0.9, 0.999, 1e-8, 0.01 },
-        { "train.optimizer={lr: 1, name: lion}", 0, 0.9, 0.99, 0, 0 },
-        { "train.optimizer={lr: 1, name: lamb}", 0, 0.9, 0.999, 1e-6, 0.01 },
-        { "train.optimizer={lr: 1, name: muon}", 0.95, 0.9, 0.999, 1e-8, 0.1 },
-        { "train.optimizer={lr: 1, name: muon, momentum: 0, eps: 1, beta2: 0, weight_decay: 0}", 0,
-          0.9, 0, 1, 0 },
-    };
-    struct jobspec *job auto_free = calloc(1, sizeof(*job));
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *const sets[] = { rows[i].set };
-        parse_good(good, sets, 1, job);
-        assert_true(job->train.optimizer.momentum == rows[i].momentum);
-        assert_true(job->train.optimizer.beta1 == rows[i].beta1);
-        assert_true(job->train.optimizer.beta2 == rows[i].beta2);
-        assert_true(job->train.optimizer.eps == rows[i].eps);
-        assert_true(job->train.optimizer.weight_decay == rows[i].decay);
-    }
-    const char *const cosine[] = { "train.schedule={name: cosine}" };
-    parse_good(good, cosine, 1, job);
-    assert_true(job->train.schedule.min_lr == 0);
-    const char *const cycle[] = { "train.schedule={name: one_cycle, warmup: 1 step}" };
-    parse_good(good, cycle, 1, job);
-    assert_true(job->train.schedule.min_lr == 4e-6 && job->train.schedule.start_lr == 0.04);
-}
-
 static void a_printed_job_parses_to_the_same_job(void **state)
 {
     (void)state;
@@ -465,6 +432,8 @@ static void a_printed_job_parses_to_the_same_job(void **state)
         { "train.optimizer={name: muon, lr: 0.01, weight_decay: 0.2}", "train.ema=0.99",
           "train.eval_ema=true", "data.eval={format: synthetic}",
           "train.schedule={name: wsd, decay: 2 epochs, min_lr: 0.01}", NULL },
+        { "train.stop={metric: eval_loss, patience: 4, min_delta: 0.001}", "eval.every=2 epochs",
+          "recovery={on_spike: skip, spike: 3.5}", "data.eval={format: synthetic}", NULL },
     };
     static const char *const text_variants[][6] = {
         { NULL },
@@ -612,7 +581,6 @@ int main(void)
         cmocka_unit_test(when_checkpoints_are_taken_and_what_they_may_take_has_units),
         cmocka_unit_test(a_job_file_may_be_json),
         cmocka_unit_test(quotes_in_a_row_are_read_in_double_quotes_only),
-        cmocka_unit_test(optimizers_and_schedules_have_defaults_of_their_own),
         cmocka_unit_test(a_printed_job_parses_to_the_same_job),
         cmocka_unit_test(a_setting_that_is_null_takes_a_key_away),
         cmocka_unit_test(the_examples_are_right_and_survive_the_round_trip),
