@@ -295,7 +295,10 @@ static double node_bytes(const struct bench *b, const struct tape_node *node, in
     case OP_GELU:
     case OP_DROPOUT:
     case OP_SEQUENCE:
+    case OP_ROTARY:
         return direction == 0 ? in + out + more : in + out;
+    case OP_GATED: /* x, y; dy, x, dx */
+        return direction == 0 ? in + out : 2.0 * in + out;
     case OP_CONV2D:
     case OP_RELU:
     case OP_MAX_POOL:
@@ -316,8 +319,8 @@ static double node_bound(const struct bench *b, const struct tape_node *node, in
 {
     const double out = elements(b, node->out);
     if (node->op == OP_CONV2D || node->op == OP_LINEAR) {
-        const struct tape_tensor *weight = &b->tape->params[node->param[0]];
-        const double flops = 2.0 * out * (double)weight->count / (double)node->attr.out;
+        const double weight = (double)tape_param_elements(b->tape, node->param[0]);
+        const double flops = 2.0 * out * weight / (double)node->attr.out;
         const bool data = b->tape->values[node->in[0]].producer >= 0;
         return flops * (direction == 0 ? 1.0 : data ? 2.0 : 1.0) / b->flops;
     }

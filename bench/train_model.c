@@ -16,6 +16,7 @@
 
 #define SIDE          28
 #define SIDE_LARGE    224
+#define VOCAB_LLAMA   32000
 #define CLASSES       10
 #define CLASSES_LARGE 1000
 #define PEAK_SIDE     2048
@@ -101,7 +102,11 @@ static void choose_shape(struct train_model *model)
                                            .classes = large ? CLASSES_LARGE : CLASSES,
                                            .hidden = 256 };
     if (model->input == MODEL_TOKENS) {
-        model->shape = (struct model_options){ .arch = arch, .context = model->options.seq };
+        const bool llama = strcmp(arch, "llama") == 0;
+        model->shape = (struct model_options){ .arch = arch,
+                                               .context = model->options.seq,
+                                               .vocab = llama ? VOCAB_LLAMA : 0,
+                                               .tied = llama };
         model_text_defaults(&model->shape);
     }
     model->sample =

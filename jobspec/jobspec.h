@@ -35,8 +35,9 @@
 #define JOBSPEC_ENV_NAME  64
 #define JOBSPEC_ENV_VALUE 256
 
-/* GPT-2's vocabulary, and that of bytes: defaults of model.vocab. */
+/* The vocabularies of GPT-2, Llama and of bytes: defaults of model.vocab. */
 #define JOBSPEC_VOCAB_GPT2  50257
+#define JOBSPEC_VOCAB_LLAMA 32000
 #define JOBSPEC_VOCAB_BYTES 256
 
 /* `micro_batch: auto` on CPU: the largest divisor of a lane's samples up to this many. */
@@ -59,14 +60,17 @@ struct jobspec_duration {
 
 struct jobspec_model {
     enum jobspec_arch arch;
-    int64_t classes;              /* image models */
-    int64_t hidden;               /* mlp */
-    enum jobspec_size size;       /* gpt2; resolved: none, the numbers say it */
-    int64_t layers, heads, width; /* gpt2, vit */
-    int64_t context, vocab;       /* gpt2; context: tokens of a sample */
-    int64_t patch;                /* vit: side in pixels */
-    double dropout;               /* gpt2, vit */
-    char weights[LIMIT_PATH];     /* safetensors to start from; "" : drawn from the seed */
+    int64_t classes;                /* image models */
+    int64_t hidden;                 /* mlp */
+    enum jobspec_size size;         /* gpt2; resolved: none, the numbers say it */
+    int64_t layers, heads, width;   /* transformers */
+    int64_t context, vocab;         /* text models; context: tokens of a sample */
+    double dropout;                 /* gpt2, vit */
+    int64_t kv_heads, intermediate; /* llama */
+    double rope_theta, norm_eps;    /* llama */
+    bool tied;                      /* llama: the output's weight is the table of tokens */
+    int64_t patch;                  /* vit: side in pixels */
+    char weights[LIMIT_PATH];       /* safetensors to start from; "" : drawn from the seed */
 };
 
 /*

@@ -120,5 +120,8 @@ void reader_check_usable(struct reader *reader);
  * report. All fields hold values by then, those with `bad` their defaults or zero.
  */
 void reader_resolve(struct reader *reader);
+/* Fills in the numbers of a Llama that the file doesn't give, after those of every text model, and
+ * checks that they fit together. In llama.c. */
+void reader_resolve_llama(struct reader *reader);
 /* Like reader_resolve, of a job with a command. */
 void reader_resolve_command(struct reader *reader);

@@ -310,7 +310,10 @@ static void resolve_transformer(struct reader *reader)
     fill_size(reader);
     if (jobspec_is_text(model) && !reader_has(reader, "model.vocab")) {
         bool bytes = job->data.train.format == JOBSPEC_FORMAT_TEXT;
-        model->vocab = bytes ? JOBSPEC_VOCAB_BYTES : JOBSPEC_VOCAB_GPT2;
+        bool llama = model->arch == JOBSPEC_ARCH_LLAMA;
+        model->vocab = bytes   ? JOBSPEC_VOCAB_BYTES
+                       : llama ? JOBSPEC_VOCAB_LLAMA
+                               : JOBSPEC_VOCAB_GPT2;
     }
     bool good = reader_is_good(reader, "model.width") && reader_is_good(reader, "model.heads");
     if (good && model->width % model->heads != 0) {
@@ -321,6 +324,8 @@ static void resolve_transformer(struct reader *reader)
         reader_mistake(reader, reader_has(reader, "model.heads") ? "model.heads" : "model.width",
                        way_out, "%lld heads don't divide a width of %lld evenly",
                        (long long)model->heads, (long long)model->width);
+    } else if (good && model->arch == JOBSPEC_ARCH_LLAMA) {
+        reader_resolve_llama(reader);
     }
 }
 
@@ -414,8 +419,10 @@ static void check_device_use(struct reader *reader)
 static void check_state(struct reader *reader)
 {
     const struct jobspec *job = &reader->job;
-    static const char *const used[] = { "model.arch",    "model.layers", "model.width",
-                                        "model.context", "model.vocab",  "train.optimizer.name" };
+    static const char *const used[] = {
+        "model.arch",  "model.layers",   "model.width",        "model.context",       "model.vocab",
+        "model.heads", "model.kv_heads", "model.intermediate", "train.optimizer.name"
+    };
     for (size_t i = 0; i < sizeof(used) / sizeof(used[0]); i++) {
         if (!reader_is_good(reader, used[i]))
             return;

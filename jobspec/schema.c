@@ -13,7 +13,7 @@
 
 #define FORMATS JOBSPEC_WORDS(JOBSPEC_FORMATS) "| cifar"
 
-#define TEXT_MODELS FIELD_BIT(JOBSPEC_ARCH_GPT2)
+#define TEXT_MODELS (FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_LLAMA))
 #define IMAGE_MODELS                                                                               \
     (FIELD_BIT(JOBSPEC_ARCH_MLP) | FIELD_BIT(JOBSPEC_ARCH_LENET) |                                 \
      FIELD_BIT(JOBSPEC_ARCH_RESNET18) | FIELD_BIT(JOBSPEC_ARCH_RESNET50) |                         \
@@ -32,7 +32,10 @@
 #define TEXTUAL              WHEN("model.arch", TEXT_MODELS)
 #define IMAGES               WHEN("model.arch", IMAGE_MODELS)
 #define TRANSFORMER          WHEN("model.arch", TEXT_MODELS | FIELD_BIT(JOBSPEC_ARCH_VIT))
+#define WITH_DROPOUT         WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_VIT))
 #define VIT                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_VIT))
+#define GPT2                 WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2))
+#define LLAMA                WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_LLAMA))
 #define MLP                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_MLP))
 #define HALF                 WHEN("train.precision", HALVES)
 #define CUDA                 WHEN("workers.device", FIELD_BIT(JOBSPEC_DEVICE_CUDA))
@@ -55,7 +58,7 @@ static const struct field fields[] = {
 
     { "model.arch", FIELD_WORD, FIELD_REQUIRED, AT(model.arch), .example = "arch: resnet18",
       .words = JOBSPEC_WORDS(JOBSPEC_ARCHS) "| bert" },
-    { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOBSPEC_WORDS(JOBSPEC_SIZES), TEXTUAL },
+    { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOBSPEC_WORDS(JOBSPEC_SIZES), GPT2 },
     { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", IMAGES },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
     { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TRANSFORMER },
@@ -64,7 +67,13 @@ static const struct field fields[] = {
     { "model.context", FIELD_INT, 0, AT(model.context), 1, 1 << 20, .fallback = "1024", TEXTUAL },
     { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, TEXTUAL },
     { "model.dropout", FIELD_REAL, FIELD_HIGH_OPEN, AT(model.dropout), 0, 1, .fallback = "0",
-      TRANSFORMER },
+      WITH_DROPOUT },
+    { "model.kv_heads", FIELD_INT, 0, AT(model.kv_heads), 1, 1024, LLAMA },
+    { "model.intermediate", FIELD_INT, 0, AT(model.intermediate), 1, 1 << 20, LLAMA },
+    { "model.rope_theta", FIELD_REAL, 0, AT(model.rope_theta), 1, 1e9, .fallback = "10000", LLAMA },
+    { "model.norm_eps", FIELD_REAL, 0, AT(model.norm_eps), EPS_LEAST, 1, .fallback = "1e-5",
+      LLAMA },
+    { "model.tied", FIELD_BOOL, 0, AT(model.tied), .fallback = "false", LLAMA },
     { "model.patch", FIELD_INT, 0, AT(model.patch), 1, 1024, .fallback = "16", VIT },
     { "model.weights", FIELD_PATH, 0, AT(model.weights), .example = "weights: gpt2.safetensors" },
 
@@ -249,6 +258,19 @@ static const struct {
     { "epochs", "train.duration" },
     { "steps", "train.duration" },
     { "max_steps", "train.duration" },
+    { "num_hidden_layers", "model.layers" },
+    { "n_layer", "model.layers" },
+    { "num_attention_heads", "model.heads" },
+    { "n_head", "model.heads" },
+    { "num_key_value_heads", "model.kv_heads" },
+    { "hidden_size", "model.width" },
+    { "embed", "model.width" },
+    { "n_embd", "model.width" },
+    { "intermediate_size", "model.intermediate" },
+    { "vocab_size", "model.vocab" },
+    { "max_position_embeddings", "model.context" },
+    { "rms_norm_eps", "model.norm_eps" },
+    { "tie_word_embeddings", "model.tied" },
     { "max_epochs", "train.duration" },
     { "warmup_steps", "train.schedule.warmup" },
     { "num_workers", "workers.count" },

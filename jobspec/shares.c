@@ -151,6 +151,17 @@ static uint64_t vit_parameters(const struct jobspec_model *model)
     return layers + (pixels + 1) * w + w + tokens * w + 2 * w + (w + 1) * (uint64_t)model->classes;
 }
 
+/* A layer: two scales, the matrices of q and of the output, those of k and v, and three of the
+ * gated part. Around the layers: the table of tokens, the output's unless it is the same, and a
+ * scale. */
+static uint64_t llama_parameters(const struct jobspec_model *model)
+{
+    const uint64_t w = (uint64_t)model->width;
+    const uint64_t kv = w / (uint64_t)model->heads * (uint64_t)model->kv_heads;
+    const uint64_t layer = 2 * w + 2 * w * w + 2 * w * kv + 3 * w * (uint64_t)model->intermediate;
+    return (uint64_t)model->layers * layer + (uint64_t)model->vocab * w * (model->tied ? 1 : 2) + w;
+}
+
 /* The last layer of an image model has inputs and a bias for each class. */
 uint64_t jobspec_parameters(const struct jobspec_model *model)
 {
@@ -170,6 +181,8 @@ uint64_t jobspec_parameters(const struct jobspec_model *model)
         return gpt2_parameters(model);
     case JOBSPEC_ARCH_VIT:
         return vit_parameters(model);
+    case JOBSPEC_ARCH_LLAMA:
+        return llama_parameters(model);
     case JOBSPEC_ARCH_NONE:
         break;
     }

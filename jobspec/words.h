@@ -18,6 +18,7 @@
     X(JOBSPEC_ARCH_RESNET50, "resnet50")                                                           \
     X(JOBSPEC_ARCH_RESNET152, "resnet152")                                                         \
     X(JOBSPEC_ARCH_GPT2, "gpt2")                                                                   \
+    X(JOBSPEC_ARCH_LLAMA, "llama")                                                                 \
     X(JOBSPEC_ARCH_VIT, "vit")
 
 /* `model.size`: of GPT-2, the parameters of its published weights */

@@ -37,7 +37,7 @@
  *   gelu             x → y
  *   dropout          x, (residual like x) → (keep ? x / (1 - p) : 0) (+ residual)
  *   layer_norm       x [.., C] → norm(x)·γ + β, the norm over C
- *                    γ [C], β [C]
+ *                    γ [C], β [C]; with rms: x/√(mean x² + eps)·γ, without β
  *   embedding        tokens i32 [N, T], (residual [N, T, C]) → weight[token] (+ position[t])
  *                    (+ residual) [N, T, C]; no position together with a residual
  *                    weight [V, C], (position [L, C], L >= T)
@@ -49,10 +49,21 @@
  *   softmax_cross_entropy
  *                    logits [.., V], plain or pitched, labels i32 [..] → f32 [3]: the sum of the
  *                    losses, the number of labels that count (not -1), of right guesses
+ *   gated            x [.., 2·I] → silu(a)·b [.., I], a the first I columns of x, b the others
+ *   rotary           qkv [N, T, (heads + 2·kv_heads)·D] → [N, T, 3·heads·D], for attention
+ *                    q and k of each head are turned by the token's place, and each head of k and
+ *                    v is given to its heads / kv_heads neighbouring heads of q. At place t the
+ *                    pair (i, i + D/2) of a head turns by t·rope_theta^(-2·i/D)
  *   sequence         x [N, C, H, W] → [N, 1 + H·W, C]: row 0 first + position[0], row 1 + p
  *                    x[.., p] + position[1 + p], p the pixel h·W + w
  *                    first [C], position [1 + H·W, C]
  *   select           x [N, T, C] → x[.., row, ..] [N, C], in x's dtype
+ *
+ * Source of rms: Zhang, Sennrich, "Root mean square layer normalization", 2019, equation 4; of
+ *         gated: Shazeer, "GLU variants improve transformer", 2020, equation 6 (SwiGLU); of rotary:
+ *         Su et al., "RoFormer: enhanced transformer with rotary position embedding", 2021,
+ *         equation 34, with the pairs of Hugging Face's Llama; Ainslie et al., "GQA: training
+ *         generalized multi-query transformer models from multi-head checkpoints", 2023.
  */
 /* X(UPPER, lower, tensor inputs, parameters, statistics); an input or parameter may be optional. */
 #define OP_LIST(X)                                                                                 \
@@ -70,7 +81,9 @@
     X(ATTENTION, attention, 2, 0, 0)                                                               \
     X(SOFTMAX_CROSS_ENTROPY, softmax_cross_entropy, 2, 0, 0)                                       \
     X(SEQUENCE, sequence, 1, 2, 0)                                                                 \
-    X(SELECT, select, 1, 0, 0)
+    X(SELECT, select, 1, 0, 0)                                                                     \
+    X(GATED, gated, 1, 0, 0)                                                                       \
+    X(ROTARY, rotary, 1, 0, 0)
 
 #define OP_ENUM(upper, lower, in, params, stats) OP_##upper,
 enum op { OP_LIST(OP_ENUM) OP_COUNT };
@@ -119,6 +132,9 @@ struct op_attr {
     float eps;                  /* batch_norm, layer_norm */
     float drop;                 /* dropout: probability, in [0, 1) */
     float label_smoothing;      /* softmax_cross_entropy, in [0, 1) */
+    bool rms;                   /* layer_norm: by the root mean square, without mean and β */
+    int kv_heads;               /* rotary: of k and of v; divides `heads` */
+    float rope_theta;           /* rotary: base of the angles, above 0 */
 };
 
 /* Windows of a convolution or pool along a side of `pixels`: P of H, Q of W; 0: none fits. */

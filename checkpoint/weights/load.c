@@ -9,10 +9,7 @@
 #include "checkpoint/weights/weights.h"
 #include "common/cleanup.h"
 
-#define TRANSFORMER   "transformer."
 #define PART_ELEMENTS ((size_t)1 << 18)
-#define HEAD          "lm_head.weight"
-#define TOKEN_TABLE   "transformer.wte.weight"
 
 /* Source of a tensor of the model. */
 struct source {
@@ -78,12 +75,15 @@ static const struct safetensors_tensor *find_wrapped(const struct load *load, co
     return size > 0 && (size_t)size < sizeof(text) ? safetensors_find(load->file, text) : NULL;
 }
 
-/* The files of GPT2Model, as the hub's, lack the first part of our names. */
+/* The files of GPT2Model, as the hub's, lack the first part of our names; so do those in which that
+ * part, before all names, counts as a wrapper's. */
 static const struct safetensors_tensor *find_in_file(const struct load *load, const char *name)
 {
     const struct safetensors_tensor *found = find_wrapped(load, name);
-    if (found == NULL && strncmp(name, TRANSFORMER, strlen(TRANSFORMER)) == 0)
-        found = find_wrapped(load, name + strlen(TRANSFORMER));
+    const char *first = weights_first_part(load->target->arch);
+    const size_t size = strlen(first);
+    if (found == NULL && size > 0 && strncmp(name, first, size) == 0)
+        found = find_wrapped(load, name + size);
     return found;
 }
 
@@ -296,12 +296,13 @@ static enum status read_tensor(struct load *load, const struct ckpt_tensor *tens
     return ST_OK;
 }
 
-/* An output's weight of its own would be lost: the model has none. */
+/* An output's weight of its own would be lost where the model has none. */
 static enum status check_head(struct load *load)
 {
-    const struct safetensors_tensor *head = find_wrapped(load, HEAD);
-    const struct safetensors_tensor *table = find_in_file(load, TOKEN_TABLE);
-    if (head == NULL || table == NULL || strcmp(load->target->arch, "gpt2") != 0)
+    const char *name = weights_token_table(load->target->arch);
+    const struct safetensors_tensor *head = find_wrapped(load, WEIGHTS_HEAD);
+    const struct safetensors_tensor *table = name == NULL ? NULL : find_in_file(load, name);
+    if (head == NULL || table == NULL || is_used(load, head))
         return ST_OK;
     bool same = head->dtype == table->dtype && head->size == table->size;
     auto_free char *other = malloc(PART_ELEMENTS);
@@ -313,15 +314,16 @@ static enum status check_head(struct load *load)
         if (st == ST_OK)
             st = safetensors_read(load->file, table, at, part, other);
         if (st != ST_OK)
-            return fail_read(load, HEAD, st);
+            return fail_read(load, WEIGHTS_HEAD, st);
         same = memcmp(load->part, other, (size_t)part) == 0;
     }
     if (same)
         return ST_OK;
     reason_set(load->reason,
-               "%.200s: its " HEAD " is not its %s, but this model has one table for both; "
-               "use a file with tied embeddings",
-               load->path, table->name);
+               "%.200s: its " WEIGHTS_HEAD " is not its %s, but this model has one table for both; "
+               "use a file with tied embeddings%s",
+               load->path, table->name,
+               strcmp(load->target->arch, "llama") == 0 ? ", or set model.tied to false" : "");
     return ST_CONFIG;
 }
 

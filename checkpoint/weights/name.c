@@ -14,6 +14,16 @@ static bool is_gpt2(const char *arch)
     return strcmp(arch, "gpt2") == 0;
 }
 
+static bool is_vit(const char *arch)
+{
+    return strcmp(arch, "vit") == 0;
+}
+
+static bool is_llama(const char *arch)
+{
+    return strcmp(arch, "llama") == 0;
+}
+
 /* transformers' Conv1D. */
 static bool is_conv1d(const char *name)
 {
@@ -32,6 +42,18 @@ void weights_name(const char *arch, const struct ckpt_tensor *tensor, struct wei
     out->transposed = is_gpt2(arch) && tensor->ndim == 2 && is_conv1d(tensor->name);
 }
 
+const char *weights_first_part(const char *arch)
+{
+    return is_gpt2(arch) ? "transformer." : is_llama(arch) ? "model." : is_vit(arch) ? "vit." : "";
+}
+
+const char *weights_token_table(const char *arch)
+{
+    return is_gpt2(arch)    ? "transformer.wte.weight"
+           : is_llama(arch) ? "model.embed_tokens.weight"
+                            : NULL;
+}
+
 bool weights_pass_over(const char *arch, const char *name)
 {
     static const char *const moments[] = { "momentum/", "adam.m/", "adam.v/" };
@@ -41,7 +63,11 @@ bool weights_pass_over(const char *arch, const char *name)
     }
     if (is_gpt2(arch)) {
         return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-               strcmp(name, "lm_head.weight") == 0;
+               strcmp(name, WEIGHTS_HEAD) == 0;
     }
+    if (is_vit(arch))
+        return ends_with(name, "pooler.dense.weight") || ends_with(name, "pooler.dense.bias");
+    if (is_llama(arch))
+        return ends_with(name, ".rotary_emb.inv_freq") || strcmp(name, WEIGHTS_HEAD) == 0;
     return ends_with(name, ".num_batches_tracked");
 }

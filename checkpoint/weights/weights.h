@@ -1,7 +1,7 @@
 /*
  * A model's weights as other people's tools have them: safetensors files with the tensor names and
- * shapes of Hugging Face's transformers (gpt2) and torchvision (resnet…). The other models' names
- * are our own.
+ * shapes of Hugging Face's transformers (gpt2, llama, vit) and torchvision (resnet…). The other
+ * models' names are our own.
  *
  * How a file differs from a checkpoint's tensors:
  *
@@ -11,6 +11,11 @@
  *              once: the token table, which is the output's weight, too
  *              of a file that is read, names may lack "transformer."; passed over are causal masks
  *              (attn.bias, attn.masked_bias) and an lm_head.weight equal to the token table
+ *     llama    same names and shapes; of a file that is read, names may lack "model."; passed over
+ *              are the rotary frequencies (rotary_emb.inv_freq), and an lm_head.weight equal to the
+ *              token table where the model has one for both
+ *     vit      same names and shapes; of a file that is read, names may lack "vit."; passed over is a
+ *              pooler, which classes don't need
  *     resnet   same names and shapes
  *              beside each norm a num_batches_tracked, the steps made
  *     any      of a file that is read, all names may begin with what wrappers put there
@@ -32,6 +37,7 @@
 #include "common/reason.h"
 
 #define WEIGHTS_WINDOW ((size_t)64 << 20)
+#define WEIGHTS_HEAD   "lm_head.weight" /* the output's of text models */
 
 /* ---- out of a checkpoint ---- */
 
@@ -97,5 +103,12 @@ struct weights_name {
 
 /* Returns how a tensor is named and stored in a file with the names of arch's library. */
 void weights_name(const char *arch, const struct ckpt_tensor *tensor, struct weights_name *out);
-/* Whether a file's tensor of this name carries nothing of the model. */
+/* The part with which names of the whole model begin, and which the names of a file of its inner
+ * model lack; "": none. */
+const char *weights_first_part(const char *arch);
+/* Returns the name of a text model's table of tokens, which may be the output's weight, too; NULL:
+ * it reads no tokens. */
+const char *weights_token_table(const char *arch);
+/* Whether a file's tensor of this name carries nothing of the model: the output's weight only where
+ * the model has none of its own. */
 bool weights_pass_over(const char *arch, const char *name);

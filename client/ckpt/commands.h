@@ -4,7 +4,9 @@
  */
 #pragma once
 
+#include "checkpoint/checkpoint.h"
 #include "client/base/client.h"
+#include "jobspec/jobspec.h"
 
 enum exit_code cmd_ckpt_ls(struct client *client);
 enum exit_code cmd_ckpt_show(struct client *client);
@@ -16,3 +18,12 @@ enum exit_code cmd_ckpt_export(struct client *client);
 enum exit_code cmd_ckpt_import(struct client *client);
 enum exit_code cmd_ckpt_rm(struct client *client);
 enum exit_code cmd_audit(struct client *client);
+
+/*
+ * Writes the config.json that Hugging Face's libraries want beside the weights `file` of a Llama or
+ * a ViT, which reader has: what no shape tells. One that is there stays, unless replace. Says on
+ * stderr why it could not.
+ */
+enum exit_code ckpt_write_config(const struct client *client, const char *file,
+                                 const struct jobspec_model *model,
+                                 const struct ckpt_reader *reader, bool replace);

@@ -61,9 +61,9 @@ static enum exit_code take_flags(const struct client *client, struct weights_exp
 
 /* ---- the model ---- */
 
-/* The architecture, from the job file that the checkpoint was saved with. */
-static enum exit_code find_arch(const struct client *client, struct ckpt_reader *reader,
-                                const char *path, const char **out)
+/* The model, from the job file that the checkpoint was saved with. */
+static enum exit_code find_model(const struct client *client, struct ckpt_reader *reader,
+                                 const char *path, struct jobspec_model *out)
 {
     auto_free char *text = NULL;
     auto_free struct jobspec *job = malloc(sizeof(*job));
@@ -83,7 +83,7 @@ static enum exit_code find_arch(const struct client *client, struct ckpt_reader 
                      path, st == ST_NOT_FOUND ? "is missing" : "can't be read by this version");
         return EXIT_REFUSED;
     }
-    *out = jobspec_arch_word(job->model.arch);
+    *out = job->model;
     return EXIT_DONE;
 }
 
@@ -219,6 +219,7 @@ static enum exit_code write_weights(const struct client *client, const char *pat
 enum exit_code cmd_ckpt_export(struct client *client)
 {
     struct weights_export options = { .arch = "" };
+    struct jobspec_model model = { .arch = JOBSPEC_ARCH_NONE };
     char path[LIMIT_PATH];
     struct ckpt_reader *reader = NULL;
     enum exit_code code = take_flags(client, &options);
@@ -235,10 +236,13 @@ enum exit_code cmd_ckpt_export(struct client *client)
         code = look_at_program(client, reader, path);
         options.own_names = options.all = true;
     } else if (code == EXIT_DONE && !options.own_names) {
-        code = find_arch(client, reader, path, &options.arch);
+        code = find_model(client, reader, path, &model);
+        options.arch = jobspec_arch_word(model.arch);
     }
     if (code == EXIT_DONE)
         code = write_weights(client, path, reader, &options);
+    if (code == EXIT_DONE && (model.arch == JOBSPEC_ARCH_LLAMA || model.arch == JOBSPEC_ARCH_VIT))
+        code = ckpt_write_config(client, client->args.operands[1], &model, reader, options.replace);
     ckpt_close(reader);
     return code;
 }

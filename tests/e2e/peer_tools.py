@@ -3,7 +3,11 @@ safetensors, transformers. Prints one JSON object.
 
     peer_tools.py gpt2-loss FILE TEXT CONFIG     mean loss of transformers' GPT2LMHeadModel
     peer_tools.py gpt2-make DIR CONFIG           a new GPT2LMHeadModel, by save_pretrained
+    peer_tools.py llama-loss DIR TEXT            mean loss of what from_pretrained reads there
+    peer_tools.py llama-make DIR CONFIG          a new LlamaForCausalLM, by save_pretrained
     peer_tools.py resnet18-loss FILE IMAGES LABELS
+    peer_tools.py vit-loss DIR IMAGES LABELS     mean loss of what from_pretrained reads there
+    peer_tools.py vit-make DIR CONFIG            a new ViTForImageClassification, by save_pretrained
     peer_tools.py rewrite FILE OUT               load and save by the safetensors library
 """
 import json
@@ -29,7 +33,11 @@ def gpt2_loss(path, text, config):
     keys = model.load_state_dict(load_file(path), strict=False)
     assert keys.unexpected_keys == [] and keys.missing_keys in ([], ["lm_head.weight"]), keys
     model.tie_weights()
-    data, context = list(open(text, "rb").read()), config["context"]
+    return loss_of(model, text, config["context"])
+
+
+def loss_of(model, text, context):
+    data = list(open(text, "rb").read())
     total = count = 0
     with torch.no_grad():
         for at in range(0, len(data) - context, context):
@@ -40,14 +48,44 @@ def gpt2_loss(path, text, config):
     return {"loss": total / count, "targets": count}
 
 
-def gpt2_make(folder, config):
-    torch.manual_seed(4)
-    model = gpt2(json.loads(config))
+def make(model, folder):
     with torch.no_grad():
         for parameter in model.parameters():  # biases are zero otherwise
             parameter.add_(0.05 * torch.randn_like(parameter))
     model.save_pretrained(folder)
     return {"tensors": len(load_file(f"{folder}/model.safetensors"))}
+
+
+def gpt2_make(folder, config):
+    torch.manual_seed(4)
+    return make(gpt2(json.loads(config)), folder)
+
+
+def llama_make(folder, config):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(4)
+    return make(LlamaForCausalLM(LlamaConfig(**json.loads(config))), folder)
+
+
+def llama_loss(folder, text):
+    from transformers import AutoModelForCausalLM
+    model, about = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(about[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), about
+    return loss_of(model.eval(), text, model.config.max_position_embeddings)
+
+
+def vit_make(folder, config):
+    from transformers import ViTConfig, ViTForImageClassification
+    torch.manual_seed(4)
+    return make(ViTForImageClassification(ViTConfig(**json.loads(config))), folder)
+
+
+def vit_loss(folder, images, labels):
+    from transformers import AutoModelForImageClassification
+    model, about = AutoModelForImageClassification.from_pretrained(folder, output_loading_info=True)
+    assert not any(about[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), about
+    with torch.no_grad():
+        return image_loss(lambda pixels: model.eval()(pixels).logits, images, labels)
 
 
 class Block(nn.Module):
@@ -88,15 +126,19 @@ class ResNet18(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+def image_loss(model, images, labels):
+    pixels = torch.frombuffer(bytearray(open(images, "rb").read()[16:]), dtype=torch.uint8)
+    targets = torch.frombuffer(bytearray(open(labels, "rb").read()[8:]), dtype=torch.uint8)
+    logits = model(pixels.reshape(-1, 1, 28, 28).float() / 255)
+    return {"loss": F.cross_entropy(logits.double(), targets.long()).item()}
+
+
 def resnet18_loss(path, images, labels):
     model = ResNet18()
     model.load_state_dict(load_file(path))  # strict: every name, num_batches_tracked, too
-    pixels = torch.frombuffer(bytearray(open(images, "rb").read()[16:]), dtype=torch.uint8)
-    targets = torch.frombuffer(bytearray(open(labels, "rb").read()[8:]), dtype=torch.uint8)
     with torch.no_grad():
-        logits = model.eval()(pixels.reshape(-1, 1, 28, 28).float() / 255)
-    loss = F.cross_entropy(logits.double(), targets.long()).item()
-    return {"loss": loss, "batches": int(model.bn1.num_batches_tracked)}
+        found = image_loss(model.eval(), images, labels)
+    return {**found, "batches": int(model.bn1.num_batches_tracked)}
 
 
 def rewrite(path, out):
@@ -105,8 +147,8 @@ def rewrite(path, out):
     return {"tensors": len(tensors)}
 
 
-COMMANDS = {"gpt2-loss": gpt2_loss, "gpt2-make": gpt2_make, "resnet18-loss": resnet18_loss,
-            "rewrite": rewrite}
+COMMANDS = {"gpt2-loss": gpt2_loss, "gpt2-make": gpt2_make, "llama-loss": llama_loss, "llama-make": llama_make,
+            "resnet18-loss": resnet18_loss, "rewrite": rewrite, "vit-loss": vit_loss, "vit-make": vit_make}
 
 if __name__ == "__main__":
     print(json.dumps(COMMANDS[sys.argv[1]](*sys.argv[2:])))

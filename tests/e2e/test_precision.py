@@ -1,4 +1,4 @@
-"""Equal bits for every number of workers and with a kill: a text and an image model, fp32 and bf16.
+"""Equal bits for every number of workers and with a kill: text models and image models, fp32 and bf16.
 
 Of 1, 2 and 4 workers one number each, drawn by a seed (CAIRN_SEED); CAIRN_TEST_FULL: all.
 """
@@ -46,6 +46,9 @@ workers: {count: 2}
 checkpoint: {every: 2 steps, keep: {last: 2}, store: checkpoints/, memory_every: none}
 """
 
+VIT = IMAGES.replace("arch: resnet18, classes: 10", "arch: vit, classes: 10, layers: 2, heads: 2, width: 32, patch: 7, dropout: 0.1")
+LLAMA = TEXT.replace("arch: gpt2", "arch: llama").replace("heads: 2", "heads: 4, kv_heads: 2").replace(", dropout: 0.1", "")
+
 
 def write_text(home):
     words = [f"{a}{b} " for a in ("the", "a", "no", "every") for b in (" ship", " storm", " star", "where")]
@@ -76,9 +79,9 @@ def numbers_of_workers(job, precision):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("job", [TEXT, IMAGES], ids=["gpt2", "resnet18"])
+@pytest.mark.parametrize("job", [TEXT, IMAGES, LLAMA, VIT], ids=["gpt2", "resnet18", "llama", "vit"])
 def test_workers_and_kills_change_no_bit(job, precision):
-    for workers in numbers_of_workers(job[:20], precision):
+    for workers in numbers_of_workers(job[:40], precision):
         rank = workers - 1
         assert run(job, workers, precision, f"trainer.backward,rank={rank},step=3:kill") == quiet(job, precision), workers
 

@@ -174,6 +174,39 @@ static void attention_and_loss_are_their_definition(void **state)
     CHECK_ALL(cases);
 }
 
+#define RMS(c)                                                                                     \
+    .op = OP_LAYER_NORM, .ndim = 3, .dims = { 2, 35, (c) }, .attr = { .eps = 1e-5f, .rms = true }
+#define GATED(c) .op = OP_GATED, .ndim = 3, .dims = { 2, 5, 2 * (c) }
+#define ROTARY(t, h, kv, d)                                                                        \
+    .op = OP_ROTARY, .ndim = 3, .dims = { 2, (t), ((h) + 2 * (kv)) * (d) },                        \
+    .attr = { .heads = (h), .kv_heads = (kv), .rope_theta = 10000.0f }
+
+static void rms_norm_gated_and_rotary_are_their_definition(void **state)
+{
+    static const struct op_case cases[] = {
+        { "rms, odd", RMS(37) },
+        { "rms, vectors", RMS(40) },
+        { "rms, half", RMS(40), HALF },
+        { "rms, from float32", RMS(37), NARROW },
+        { "rms, float16", RMS(40), F16 },
+        { "rms, inference", RMS(37), .inference = true },
+        { "gated", GATED(36) },
+        { "gated, odd", GATED(37) },
+        { "gated, half", GATED(40), HALF },
+        { "gated, float16", GATED(21), F16 },
+        { "gated, inference", GATED(8), .inference = true },
+        { "a head each", ROTARY(9, 3, 3, 8) },
+        { "two share", ROTARY(13, 4, 2, 8) },
+        { "all share, many items", ROTARY(5, 6, 1, 96) },
+        { "odd pairs", ROTARY(7, 2, 1, 6) },
+        { "far", ROTARY(700, 1, 1, 4), .tolerance = 1e-4 },
+        { "rotary, half", ROTARY(13, 4, 2, 16), HALF },
+        { "rotary, float16", ROTARY(13, 4, 2, 16), F16 },
+        { "rotary, inference", ROTARY(6, 2, 1, 8), .inference = true },
+    };
+    CHECK_ALL(cases);
+}
+
 #define CONV(k, s, p, o)                                                                           \
     .op = OP_CONV2D, .ndim = 4, .attr = { .kernel = (k), .stride = (s), .pad = (p), .out = (o) }
 
@@ -330,6 +363,7 @@ int cuda_cases_run(const struct module *module)
         cmocka_unit_test(gelu_and_dropout_are_their_definition),
         cmocka_unit_test(layer_norm_and_embedding_are_their_definition),
         cmocka_unit_test(attention_and_loss_are_their_definition),
+        cmocka_unit_test(rms_norm_gated_and_rotary_are_their_definition),
         cmocka_unit_test(convolution_is_its_definition),
         cmocka_unit_test(convolution_multiplies_in_bfloat16_and_tf32),
         cmocka_unit_test(batch_norm_is_its_definition),

@@ -41,6 +41,16 @@ struct tensor reference_out(const struct op_spec *spec)
         return tensor_plain(DTYPE_F32, 3, (const int64_t[]){ in[0], in[1], attr->out });
     case OP_ATTENTION:
         return tensor_plain(DTYPE_F32, 3, (const int64_t[]){ in[0], in[1], in[2] / 3 });
+    case OP_GATED: {
+        struct tensor out = spec->in[0];
+        out.dims[out.ndim - 1] /= 2;
+        return tensor_plain(DTYPE_F32, out.ndim, out.dims);
+    }
+    case OP_ROTARY: {
+        const int64_t depth = in[2] / (attr->heads + 2 * attr->kv_heads);
+        return tensor_plain(DTYPE_F32, 3,
+                            (const int64_t[]){ in[0], in[1], 3 * attr->heads * depth });
+    }
     case OP_SOFTMAX_CROSS_ENTROPY:
         return tensor_plain(DTYPE_F32, 1, three);
     case OP_SEQUENCE:
@@ -67,7 +77,7 @@ void reference_params(const struct op_spec *spec, int64_t out[OP_PARAM_MAX])
     if (attr->bias)
         out[1] = attr->out;
     if (spec->op == OP_LAYER_NORM)
-        out[0] = out[1] = columns;
+        out[0] = out[attr->rms ? 0 : 1] = columns;
     if (spec->op == OP_BATCH_NORM)
         out[0] = out[1] = in[1];
     if (spec->op == OP_EMBEDDING) {
@@ -258,6 +268,8 @@ void reference_forward(const struct reference *r, double *out)
     case OP_LAYER_NORM:
     case OP_EMBEDDING:
     case OP_ATTENTION:
+    case OP_GATED:
+    case OP_ROTARY:
         reference_text(r, out);
         return;
     case OP_SEQUENCE:

@@ -55,6 +55,20 @@ static void layer_norm(const struct reference *r, double *out)
     }
 }
 
+static void rms_norm(const struct reference *r, double *out)
+{
+    const struct tensor *in = &r->spec.in[0];
+    const int64_t n = in->dims[in->ndim - 1];
+    for (int64_t row = 0; row < tensor_elements(in) / n; row++) {
+        const double *x = r->in[0] + row * n;
+        double square = 0.0;
+        for (int64_t i = 0; i < n; i++)
+            square += x[i] * x[i] / (double)n;
+        for (int64_t i = 0; i < n; i++)
+            out[row * n + i] = x[i] / sqrt(square + (double)r->spec.attr.eps) * r->param[0][i];
+    }
+}
+
 static void embedding(const struct reference *r, double *out)
 {
     const int64_t t = r->spec.in[0].dims[1], n = r->spec.attr.out;
@@ -116,16 +130,58 @@ static void attention(const struct reference *r, double *out)
     }
 }
 
+static void gated(const struct reference *r, double *out)
+{
+    const struct tensor *in = &r->spec.in[0];
+    const int64_t n = in->dims[in->ndim - 1] / 2;
+    for (int64_t i = 0; i < tensor_elements(in) / 2; i++) {
+        const double a = r->in[0][i / n * 2 * n + i % n], b = r->in[0][i / n * 2 * n + n + i % n];
+        out[i] = a / (1.0 + exp(-a)) * b;
+    }
+}
+
+/* Element d of a head, turned for place t: as the product with a complex number. */
+static double turned(const double *head, int64_t depth, int64_t d, int64_t t, double theta)
+{
+    const int64_t pairs = depth / 2, i = d % pairs;
+    const double angle = (double)t * pow(theta, -2.0 * (double)i / (double)depth);
+    const double real = head[i], imaginary = head[pairs + i];
+    return d < pairs ? real * cos(angle) - imaginary * sin(angle)
+                     : real * sin(angle) + imaginary * cos(angle);
+}
+
+static void rotary(const struct reference *r, double *out)
+{
+    const int64_t *in = r->spec.in[0].dims;
+    const int64_t heads = r->spec.attr.heads, kv_heads = r->spec.attr.kv_heads;
+    const int64_t depth = in[2] / (heads + 2 * kv_heads), wide = 3 * heads;
+    for (int64_t i = 0; i < in[0] * in[1] * wide * depth; i++) {
+        const int64_t row = i / (wide * depth), h = i / depth % wide, d = i % depth;
+        const int64_t shared = h % heads * kv_heads / heads; /* which head of k or v */
+        const int64_t from = h < heads       ? h
+                             : h < 2 * heads ? heads + shared
+                                             : heads + kv_heads + shared;
+        const double *head = r->in[0] + row * in[2] + from * depth;
+        out[i] = h < 2 * heads
+                     ? turned(head, depth, d, row % in[1], (double)r->spec.attr.rope_theta)
+                     : head[d];
+    }
+}
+
 void reference_text(const struct reference *r, double *out)
 {
     if (r->spec.op == OP_DROPOUT) {
         dropout(r, out);
     } else if (r->spec.op == OP_LAYER_NORM) {
-        layer_norm(r, out);
+        r->spec.attr.rms ? rms_norm(r, out) : layer_norm(r, out);
     } else if (r->spec.op == OP_EMBEDDING) {
         embedding(r, out);
     } else if (r->spec.op == OP_ATTENTION) {
         attention(r, out);
+    } else if (r->spec.op == OP_GATED) {
+        gated(r, out);
+    } else if (r->spec.op == OP_ROTARY) {
+        rotary(r, out);
     } else {
         CHECK(r->spec.op == OP_GELU);
         for (int64_t i = 0; i < tensor_elements(&r->spec.in[0]); i++)

@@ -150,6 +150,63 @@ static void layer_norm_is_its_definition(void **state)
 
 #define EMBEDDING .op = OP_EMBEDDING, .ndim = 2, .dims = { 3, 7 }
 
+#define RMS(c)                                                                                     \
+    .op = OP_LAYER_NORM, .ndim = 3, .dims = { 2, 35, (c) }, .attr = { .eps = 1e-5f, .rms = true }
+
+static void rms_norm_is_its_definition(void **state)
+{
+    (void)state;
+    static const struct op_case cases[] = {
+        { "odd", RMS(37) },
+        { "one vector", RMS(16) },
+        { "few", RMS(3) },
+        { "half", RMS(40), HALF },
+        { "from float32", RMS(37), NARROW },
+        { "to float32", RMS(24), WIDEN },
+        { "inference", RMS(37), .inference = true },
+    };
+    CHECK_ALL(cases);
+}
+
+#define GATED(c) .op = OP_GATED, .ndim = 3, .dims = { 2, 5, 2 * (c) }
+
+static void gated_is_its_definition(void **state)
+{
+    (void)state;
+    static const struct op_case cases[] = {
+        { "odd", GATED(37) },
+        { "few", GATED(3) },
+        { "one vector", GATED(16) },
+        { "half", GATED(21), HALF },
+        { "inference", GATED(8), .inference = true },
+        { "two dims", .op = OP_GATED, .ndim = 2, .dims = { 3, 34 } },
+    };
+    CHECK_ALL(cases);
+}
+
+#define ROTARY(t, h, kv, d)                                                                        \
+    .op = OP_ROTARY, .ndim = 3, .dims = { 2, (t), ((h) + 2 * (kv)) * (d) },                        \
+    .attr = { .heads = (h), .kv_heads = (kv), .rope_theta = 10000.0f }
+
+static void rotary_is_its_definition(void **state)
+{
+    (void)state;
+    static const struct op_case cases[] = {
+        { "a head each", ROTARY(9, 3, 3, 8) },
+        { "two share", ROTARY(13, 4, 2, 8) },
+        { "all share", ROTARY(5, 3, 1, 32) },
+        { "odd pairs", ROTARY(7, 2, 1, 6) },
+        { "one pair", ROTARY(3, 2, 2, 2) },
+        { "far", ROTARY(700, 1, 1, 4), .tolerance = 1e-4 },
+        { "half", ROTARY(13, 4, 2, 16), HALF },
+        { "half, odd pairs", ROTARY(5, 2, 1, 38), HALF },
+        { "inference", ROTARY(6, 2, 1, 8), .inference = true },
+        { "another base", .op = OP_ROTARY, .ndim = 3, .dims = { 1, 11, 32 },
+          .attr = { .heads = 2, .kv_heads = 1, .rope_theta = 500000.0f } },
+    };
+    CHECK_ALL(cases);
+}
+
 static void embedding_is_its_definition(void **state)
 {
     (void)state;
@@ -378,6 +435,12 @@ static void specs_outside_what_ops_take_are_refused(void **state)
         { .op = OP_DROPOUT, .in = { x }, .in_count = 1, .attr = { .drop = 1.0f } },
         { .op = OP_DROPOUT, .in = { x, half }, .in_count = 2, .attr = { .residual = true } },
         { .op = OP_LAYER_NORM, .in = { x }, .in_count = 1, .out_dtype = DTYPE_F16 },
+        { .op = OP_GATED, .in = { x }, .in_count = 1, .out_dtype = DTYPE_BF16 },
+        { .op = OP_ROTARY, .in = { x }, .in_count = 1, .attr = { .heads = 1, .kv_heads = 1 } },
+        { .op = OP_ROTARY,
+          .in = { x },
+          .in_count = 1,
+          .attr = { .heads = 3, .kv_heads = 2, .rope_theta = 1e4f } },
         { .op = OP_EMBEDDING, .in = { x }, .in_count = 1, .attr = { .out = 4, .rows = 4 } },
         { .op = OP_EMBEDDING,
           .in = { tokens },
@@ -433,6 +496,9 @@ int main(void)
         cmocka_unit_test(gelu_is_its_definition),
         cmocka_unit_test(dropout_draws_by_counter),
         cmocka_unit_test(layer_norm_is_its_definition),
+        cmocka_unit_test(rms_norm_is_its_definition),
+        cmocka_unit_test(gated_is_its_definition),
+        cmocka_unit_test(rotary_is_its_definition),
         cmocka_unit_test(embedding_is_its_definition),
         cmocka_unit_test(attention_is_its_definition),
         cmocka_unit_test(attention_in_both_directions_is_its_definition),

@@ -18,6 +18,7 @@ static const struct architecture architectures[] = {
     { "resnet152", MODEL_IMAGES, model_resnet152 },
     { "gpt2", MODEL_TOKENS, model_gpt2 },
     { "vit", MODEL_IMAGES, model_vit },
+    { "llama", MODEL_TOKENS, model_llama },
 };
 
 static const struct architecture *find_architecture(const char *arch)
@@ -52,6 +53,12 @@ void model_text_defaults(struct model_options *options)
     default_to(&options->patch, 16);
     default_to(&options->context, 1024);
     default_to(&options->vocab, 50257);
+    default_to(&options->kv_heads, options->heads);
+    default_to(&options->intermediate, 2048);
+    if (options->rope_theta == 0)
+        options->rope_theta = 10000;
+    if (options->norm_eps == 0)
+        options->norm_eps = 1e-5f;
 }
 
 static void append_model(const struct architecture *model, const struct model_options *options,

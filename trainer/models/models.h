@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -17,7 +18,8 @@
 enum model_input { MODEL_IMAGES, MODEL_TOKENS };
 
 struct model_options {
-    const char *arch; /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2", "vit" */
+    const char
+        *arch; /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2", "llama", "vit" */
     float label_smoothing;
 
     /* of image models */
@@ -33,13 +35,19 @@ struct model_options {
     /* of text models; 0: likewise */
     int64_t context; /* T */
     int64_t vocab;
+
+    /* of llama; 0: model_text_defaults */
+    int64_t kv_heads, intermediate;
+    float rope_theta, norm_eps;
+    bool tied; /* the output's weight is the table of tokens */
 };
 
 /* Returns the kind of input of an architecture. ST_NOT_FOUND: no such model. */
 MUST_CHECK enum status model_input(const char *arch, enum model_input *out);
 
-/* Fills in layers, heads, embed, context and vocab where they are 0, with the smallest GPT-2's,
- * whose layers are those of ViT-B, too; and its patch. */
+/* Fills in the numbers of a transformer that are 0: with the smallest GPT-2's, whose layers are
+ * those of ViT-B, too; a Llama then has as many heads of k and v as of q, 2048 columns within its
+ * gated parts, a base of 10000 and an epsilon of 1e-5, and a ViT patches of 16 pixels. */
 void model_text_defaults(struct model_options *options);
 
 /*

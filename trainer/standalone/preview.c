@@ -495,7 +495,7 @@ static enum status print_tape_node(const struct preview *p, int n)
     }
     size_t params = 0;
     for (int i = 0; i < OP_PARAM_MAX; i++)
-        params += node->param[i] < 0 ? 0 : tape->params[node->param[i]].count;
+        params += tape_param_elements(tape, node->param[i]);
     return buf_printf(p->out, "%4d  %-21s  %-18s  %10zu\n", n, op_name(node->op), shape, params);
 }
 

@@ -161,7 +161,7 @@ static bool has_copy(const struct plan *plan, int n, int param, struct param_cop
         if (at->param[i] != param || !node->info.cached[i].is)
             continue;
         *out = (struct param_copy){ .first = plan->tape->params[param].offset,
-                                    .count = plan->tape->params[param].count,
+                                    .count = tape_param_elements(plan->tape, param),
                                     .out = (char *)node->cache + node->info.cached[i].at,
                                     .dtype = node->info.cached[i].dtype };
         return true;
@@ -319,7 +319,7 @@ double plan_cost(const struct plan *plan, int node)
     for (int i = 0; i < at->in_count; i++)
         words += (double)plan->values[at->in[i]].tensor.bytes / sizeof(float);
     for (int i = 0; i < OP_PARAM_MAX; i++)
-        words += at->param[i] < 0 ? 0 : (double)plan->tape->params[at->param[i]].count;
+        words += (double)tape_param_elements(plan->tape, at->param[i]);
     const double passes = plan->nodes[node].backward ? 3 : 1; /* backward touches all twice */
     return info->flops_forward + (plan->nodes[node].backward ? info->flops_backward : 0) +
            passes * words * OPS_OF_A_WORD;

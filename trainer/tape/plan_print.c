@@ -6,10 +6,8 @@
 static size_t node_params(const struct tape *tape, const struct tape_node *node)
 {
     size_t count = 0;
-    for (int i = 0; i < OP_PARAM_MAX; i++) {
-        if (node->param[i] >= 0)
-            count += tape->params[node->param[i]].count;
-    }
+    for (int i = 0; i < OP_PARAM_MAX; i++)
+        count += tape_param_elements(tape, node->param[i]);
     return count;
 }
 

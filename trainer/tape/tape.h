@@ -34,6 +34,7 @@
 #define TAPE_PARAMS_MAX 2048 /* two of each node */
 #define TAPE_STATS_MAX  2048
 #define TAPE_TIES_MAX   8 /* a model ties a head or two */
+#define TAPE_PARTS_MAX  3 /* of a weight */
 
 enum tape_init {
     TAPE_INIT_UNIFORM, /* ±1/sqrt(fan_in): PyTorch's default of weight and bias of Linear, Conv2d */
@@ -64,6 +65,7 @@ struct tape_tensor {
     int64_t fan_in; /* uniform */
     float std;      /* normal */
     int first_node; /* parameters: the first that reads it; each further one is a tie */
+    int more_parts; /* parameters behind it that are the next rows of its matrix */
 };
 
 /*
@@ -138,6 +140,13 @@ int tape_max_pool(struct tape *tape, int x, int kernel, int stride, int pad);
 int tape_global_avg_pool(struct tape *tape, int x);
 int tape_flatten(struct tape *tape, int x);
 
+/* Rows of a weight that are a parameter of their own, and so are their biases. They lie one after
+ * the other, so that to the node they are one matrix; checkpoints name them one by one. */
+struct tape_part {
+    const char *name;
+    int64_t rows;
+};
+
 /* activation(x·Wᵀ + b) + residual, over the last dim of x. */
 struct tape_linear {
     int64_t out; /* features */
@@ -146,14 +155,21 @@ struct tape_linear {
     int residual;
     const char *tied; /* name of an earlier parameter [out, in] that is the weight; NULL: own */
     float std;        /* > 0: weight normal(0, std), bias 0; 0: PyTorch's default */
+    /* The weight's parts, whose rows sum to `out`; the first without a name: it is one. Not tied. */
+    struct tape_part parts[TAPE_PARTS_MAX];
 };
-/* Parameters NAME.weight (unless tied), NAME.bias. */
+/* Parameters NAME.weight (unless tied), NAME.bias; with parts NAME.PART.weight of each, then
+ * NAME.PART.bias of each. */
 int tape_linear(struct tape *tape, const char *name, int x, const struct tape_linear *linear);
 
 /* norm(x)·γ + β over the last dim of x; eps 1e-5. Parameters NAME.weight (γ), NAME.bias (β). */
 int tape_layer_norm(struct tape *tape, const char *name, int x);
 /* The same with another eps, as other models have it. */
 int tape_layer_norm_eps(struct tape *tape, const char *name, int x, float eps);
+/* x/√(mean x² + eps)·γ over the last dim of x. Parameter NAME.weight (γ). */
+int tape_rms_norm(struct tape *tape, const char *name, int x, float eps);
+/* silu of the first half of x's last dim, times the second half. */
+int tape_gated(struct tape *tape, int x);
 
 struct tape_embedding {
     const char *token, *position; /* names; position NULL: none */
@@ -181,6 +197,9 @@ struct tape_sequence {
 int tape_sequence(struct tape *tape, int x, const struct tape_sequence *sequence);
 /* Token `row` of x [1, T, C] → [1, C]. */
 int tape_select(struct tape *tape, int x, int64_t row);
+/* Turns q and k [1, T, (heads + 2·kv_heads)·D] by their places, and repeats k and v for the heads
+ * that share them: [1, T, 3·heads·D]. */
+int tape_rotary(struct tape *tape, int qkv, int heads, int kv_heads, float theta);
 /* dropout(x) + residual. With p = 0 and no residual: x itself. With p = 0 and one ST_INVALID: the
  * node that made x can add it. */
 int tape_dropout(struct tape *tape, int x, int residual, float p);
@@ -191,6 +210,10 @@ int tape_loss(struct tape *tape, int logits, int labels, float label_smoothing);
 
 /* Returns the index of the parameter of that name, or -1. */
 int tape_find_param(const struct tape *tape, const char *name);
+
+/* Returns the elements of a parameter with all its parts, as the node that reads it counts them; of
+ * -1: 0. */
+size_t tape_param_elements(const struct tape *tape, int param);
 
 /* Returns the first mistake of the calls above; also ST_INVALID where the loss is not the last
  * node, or a value is read by nobody. */

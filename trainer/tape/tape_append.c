@@ -10,7 +10,7 @@
 #define SAMPLE_MAX (INT64_C(1) << 40) /* elements of one value of one sample */
 #define VALUES_MAX (TAPE_NODES_MAX + TAPE_INPUTS_MAX)
 
-_Static_assert(TAPE_PARAMS_MAX == TAPE_NODES_MAX * OP_PARAM_MAX, "two parameters of each node");
+_Static_assert(TAPE_PARAMS_MAX == TAPE_NODES_MAX * OP_PARAM_MAX, "two parameters of a node");
 _Static_assert(TAPE_STATS_MAX == TAPE_NODES_MAX * OP_STAT_MAX, "two statistics of each node");
 
 enum status tape_new(struct tape **out)
@@ -175,7 +175,8 @@ static void fill_tensor(struct tape *tape, struct tape_tensor *tensor, const cha
 
 int tape_append_param(struct tape *tape, const char *name, const struct tape_tensor_spec *spec)
 {
-    CHECK(tape->param_count < TAPE_PARAMS_MAX);
+    if (tape->param_count == TAPE_PARAMS_MAX)
+        return tape_refuse(tape, ST_INVALID);
     struct tape_tensor *tensor = &tape->params[tape->param_count];
     fill_tensor(tape, tensor, name, spec, &tape->param_elements);
     tensor->first_node = tape->node_count - 1;
@@ -221,6 +222,16 @@ int tape_find_param(const struct tape *tape, const char *name)
             return i;
     }
     return -1;
+}
+
+size_t tape_param_elements(const struct tape *tape, int param)
+{
+    size_t count = 0;
+    if (param < 0)
+        return 0;
+    for (int i = 0; i <= tape->params[param].more_parts; i++)
+        count += tape->params[param + i].count;
+    return count;
 }
 
 static bool is_read(const struct tape *tape, int value)

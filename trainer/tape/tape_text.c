@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "trainer/tape/tape_append.h"
@@ -37,6 +38,32 @@ static void tie_weight(struct tape *tape, struct tape_node *node, const char *na
     tape->tie_elements += tensor->count;
 }
 
+/* Appends the parts of a weight, or of a bias. Returns the first; refused unless they are all of its
+ * rows. */
+static int append_parts(struct tape *tape, const char *name, const struct tape_linear *linear,
+                        struct tape_tensor_spec *spec)
+{
+    int first = -1, more = -1;
+    int64_t rows = 0;
+    for (int i = 0; i < TAPE_PARTS_MAX && linear->parts[i].name != NULL; i++) {
+        char part[LIMIT_NAME];
+        const int length = snprintf(part, sizeof(part), "%s.%s", name, linear->parts[i].name);
+        if (length < 0 || (size_t)length >= sizeof(part) || linear->parts[i].rows < 1)
+            return tape_refuse(tape, ST_INVALID);
+        spec->dims[0] = linear->parts[i].rows;
+        const int param = tape_append_param(tape, part, spec);
+        if (param < 0)
+            return -1;
+        first = i == 0 ? param : first;
+        rows += linear->parts[i].rows;
+        more++;
+    }
+    if (rows != linear->out || linear->tied != NULL)
+        return tape_refuse(tape, ST_INVALID);
+    tape->params[first].more_parts = more;
+    return first;
+}
+
 static void linear_params(struct tape *tape, struct tape_node *node, const char *name,
                           const struct tape_linear *linear, int64_t in)
 {
@@ -54,13 +81,18 @@ static void linear_params(struct tape *tape, struct tape_node *node, const char 
                                      .fan_in = in,
                                      .ndim = 1,
                                      .dims = { linear->out } };
-    if (linear->tied != NULL) {
+    if (linear->parts[0].name != NULL) {
+        node->param[0] = append_parts(tape, name, linear, &weight);
+    } else if (linear->tied != NULL) {
         tie_weight(tape, node, linear->tied, linear->out, in);
     } else {
         node->param[0] = tape_append_param(tape, name, &weight);
     }
-    if (linear->bias)
+    if (linear->bias && linear->parts[0].name != NULL) {
+        node->param[1] = append_parts(tape, name, linear, &bias);
+    } else if (linear->bias) {
         node->param[1] = tape_append_param(tape, name, &bias);
+    }
 }
 
 int tape_linear(struct tape *tape, const char *name, int x, const struct tape_linear *linear)
@@ -106,6 +138,50 @@ int tape_layer_norm_eps(struct tape *tape, const char *name, int x, float eps)
     spec.init = TAPE_INIT_ZERO;
     node->param[1] = tape_append_param(tape, name, &spec);
     return append_like(tape, x, last_dim(tape, x));
+}
+
+int tape_rms_norm(struct tape *tape, const char *name, int x, float eps)
+{
+    struct tape_node *node = tape_append_node(tape, OP_LAYER_NORM, x, -1);
+    if (node == NULL)
+        return -1;
+    if (!(eps > 0))
+        return tape_refuse(tape, ST_INVALID);
+    node->attr.eps = eps;
+    node->attr.rms = true;
+    const struct tape_tensor_spec spec = { .suffix = "weight",
+                                           .kind = TAPE_NORM,
+                                           .init = TAPE_INIT_ONE,
+                                           .ndim = 1,
+                                           .dims = { last_dim(tape, x) } };
+    node->param[0] = tape_append_param(tape, name, &spec);
+    return append_like(tape, x, last_dim(tape, x));
+}
+
+int tape_gated(struct tape *tape, int x)
+{
+    if (!tape_has_value(tape, x) || last_dim(tape, x) % 2 != 0)
+        return tape_refuse(tape, ST_INVALID);
+    if (tape_append_node(tape, OP_GATED, x, -1) == NULL)
+        return -1;
+    return append_like(tape, x, last_dim(tape, x) / 2);
+}
+
+int tape_rotary(struct tape *tape, int qkv, int heads, int kv_heads, float theta)
+{
+    if (!tape_has_dims(tape, qkv, 3) || heads < 1 || kv_heads < 1 || heads % kv_heads != 0 ||
+        !(theta > 0))
+        return tape_refuse(tape, ST_INVALID);
+    const int64_t all = heads + 2 * (int64_t)kv_heads, depth = last_dim(tape, qkv) / all;
+    if (last_dim(tape, qkv) % (2 * all) != 0)
+        return tape_refuse(tape, ST_INVALID);
+    struct tape_node *node = tape_append_node(tape, OP_ROTARY, qkv, -1);
+    if (node == NULL)
+        return -1;
+    node->attr.heads = heads;
+    node->attr.kv_heads = kv_heads;
+    node->attr.rope_theta = theta;
+    return append_like(tape, qkv, 3 * heads * depth);
 }
 
 int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *embedding)

@@ -83,6 +83,11 @@ enum status build_tape(const struct jobspec *job, const struct dataset *data, st
         .context = model->context,
         .vocab = model->vocab,
         .dropout = (float)model->dropout,
+        .kv_heads = model->kv_heads,
+        .intermediate = model->intermediate,
+        .rope_theta = (float)model->rope_theta,
+        .norm_eps = (float)model->norm_eps,
+        .tied = model->tied,
     };
     enum status st = model_build(&options, out);
     if (st == ST_INVALID) {

@@ -36,6 +36,7 @@ struct layer_row {
     const float *gamma, *beta;
     int64_t count;
     float eps, mean, rstd; /* mean and rstd: written by forward, read by backward */
+    bool rms;              /* the mean is 0, and there is no β */
 };
 
 /* A row of softmax_cross_entropy. */
@@ -112,6 +113,16 @@ struct text_loops {
     void (*attention_backward)(const struct attention_tile *tile);
     /* Σ x·y; both of one dtype. */
     float (*dot)(struct text_source x, struct text_source y, size_t n);
+    /* out = silu(a)·b, all of one dtype. */
+    void (*gated)(struct text_target out, struct text_source a, struct text_source b, size_t n);
+    /* Writes da and db, all of one dtype; da may be a, and db may be b. */
+    void (*gated_backward)(struct text_target da, struct text_target db, struct text_source dout,
+                           struct text_source a, struct text_source b, size_t n);
+    /* out = the sum of `count` heads of `depth` elements that lie one after the other, in order,
+     * turned; all of one dtype. turn: [depth], the cosines of its pairs (i, i + depth/2), then the
+     * sines; NULL: isn't turned. */
+    void (*turn)(struct text_target out, struct text_source x, size_t count, const float *turn,
+                 size_t depth);
 };
 
 extern const struct text_loops text_loops_base, text_loops_avx2, text_loops_avx512,

@@ -1,6 +1,6 @@
 /*
- * The members of a text_loops table, which are spread over text_flat.c, text_dropout.c, text_rows.c
- * and text_attention.c.
+ * The members of a text_loops table, which are spread over text_flat.c, text_dropout.c,
+ * text_rows.c, text_attention.c and text_gated.c.
  */
 #pragma once
 
@@ -28,3 +28,8 @@ void TEXT(softmax_backward)(const struct softmax_row *row, float factor, float c
                             struct text_target dx);
 void TEXT(attention)(const struct attention_tile *tile);
 void TEXT(attention_backward)(const struct attention_tile *tile);
+void TEXT(gated)(struct text_target out, struct text_source a, struct text_source b, size_t n);
+void TEXT(gated_backward)(struct text_target da, struct text_target db, struct text_source dout,
+                          struct text_source a, struct text_source b, size_t n);
+void TEXT(turn)(struct text_target out, struct text_source x, size_t count, const float *turn,
+                size_t depth);

@@ -8,21 +8,6 @@
 
 #define CHUNK 1024 /* elements that are added in float32 */
 
-/* Elements from i on: W, or what there is up to n. */
-LOOPS_INLINE vec text_get_some(const void *p, size_t i, size_t n, bool half)
-{
-    return n - i >= W ? text_get(p, i, half) : text_get_part(p, i, n - i, half);
-}
-
-LOOPS_INLINE void text_put_some(void *p, size_t i, size_t n, vec v, bool half)
-{
-    if (n - i >= W) {
-        text_put(p, i, v, half);
-    } else {
-        text_put_part(p, i, n - i, v, half);
-    }
-}
-
 /* v, but 0 from lane `count` on: there it was computed from elements that do not exist. */
 LOOPS_INLINE vec text_only(vec v, size_t count)
 {
@@ -33,14 +18,16 @@ LOOPS_INLINE vec text_only(vec v, size_t count)
     return vec_load(lane);
 }
 
-LOOPS_INLINE void layer_forward(struct layer_row *row, bool x_half, void *out, bool out_half)
+/* rms: the mean counts as 0, and there is no β. */
+LOOPS_INLINE void layer_forward(struct layer_row *row, bool x_half, void *out, bool out_half,
+                                bool rms)
 {
     const size_t n = (size_t)row->count;
     const void *x = row->x.data;
     vec sum[PARTS] = { { 0 } }, square[PARTS] = { { 0 } };
-    for (size_t i = 0, k = 0; i < n; i += W, k = (k + 1) % PARTS)
+    for (size_t i = 0, k = 0; i < n && !rms; i += W, k = (k + 1) % PARTS)
         sum[k] += text_get_some(x, i, n, x_half);
-    const vec mean = vec_set(lanes_sum(sum) / (float)n);
+    const vec mean = vec_set(rms ? 0.0f : lanes_sum(sum) / (float)n);
     for (size_t i = 0, k = 0; i < n; i += W, k = (k + 1) % PARTS) {
         vec d = text_get_some(x, i, n, x_half) - mean;
         if (n - i < W)
@@ -49,25 +36,30 @@ LOOPS_INLINE void layer_forward(struct layer_row *row, bool x_half, void *out, b
     }
     const vec rstd = vec_set(1.0f / sqrtf(lanes_sum(square) / (float)n + row->eps));
     for (size_t i = 0; i < n; i += W) {
-        const vec y = (text_get_some(x, i, n, x_half) - mean) * rstd;
-        text_put_some(out, i, n,
-                      y * text_get_some(row->gamma, i, n, false) +
-                          text_get_some(row->beta, i, n, false),
-                      out_half);
+        vec y = (text_get_some(x, i, n, x_half) - mean) * rstd;
+        y = y * text_get_some(row->gamma, i, n, false);
+        if (!rms)
+            y += text_get_some(row->beta, i, n, false);
+        text_put_some(out, i, n, y, out_half);
     }
     row->mean = mean[0];
     row->rstd = rstd[0];
 }
 
-void TEXT(layer_norm)(struct layer_row *row, struct text_target out)
+LOOPS_INLINE void layer_forward_as(struct layer_row *row, struct text_target out, bool rms)
 {
     if (out.half) {
-        row->x.half ? layer_forward(row, true, out.data, true)
-                    : layer_forward(row, false, out.data, true);
+        row->x.half ? layer_forward(row, true, out.data, true, rms)
+                    : layer_forward(row, false, out.data, true, rms);
     } else {
-        row->x.half ? layer_forward(row, true, out.data, false)
-                    : layer_forward(row, false, out.data, false);
+        row->x.half ? layer_forward(row, true, out.data, false, rms)
+                    : layer_forward(row, false, out.data, false, rms);
     }
+}
+
+void TEXT(layer_norm)(struct layer_row *row, struct text_target out)
+{
+    row->rms ? layer_forward_as(row, out, true) : layer_forward_as(row, out, false);
 }
 
 /*
@@ -75,9 +67,12 @@ void TEXT(layer_norm)(struct layer_row *row, struct text_target out)
  *
  *   din     = rstd·(g - mean(g) - h·mean(g·h))  (+ add)
  *   dparam  dγ += dout·h, dβ += dout
+ *
+ * rms: the mean and mean(g) count as 0, and there is no β.
  */
 LOOPS_INLINE void layer_backward(const struct layer_row *row, bool x_half, const void *dout,
-                                 bool dout_half, const void *add, void *din, float *const dparam[2])
+                                 bool dout_half, const void *add, void *din, float *const dparam[2],
+                                 bool rms)
 {
     const size_t n = (size_t)row->count;
     const vec mean = vec_set(row->mean), rstd = vec_set(row->rstd);
@@ -89,11 +84,12 @@ LOOPS_INLINE void layer_backward(const struct layer_row *row, bool x_half, const
         sum[k] += g;
         along[k] += g * h;
         text_put_some(dparam[0], i, n, text_get_some(dparam[0], i, n, false) + d * h, false);
-        text_put_some(dparam[1], i, n, text_get_some(dparam[1], i, n, false) + d, false);
+        if (!rms)
+            text_put_some(dparam[1], i, n, text_get_some(dparam[1], i, n, false) + d, false);
     }
     if (din == NULL)
         return;
-    const vec by_one = vec_set(lanes_sum(sum) / (float)n);
+    const vec by_one = vec_set(rms ? 0.0f : lanes_sum(sum) / (float)n);
     const vec by_h = vec_set(lanes_sum(along) / (float)n);
     for (size_t i = 0; i < n; i += W) {
         const vec h = (text_get_some(row->x.data, i, n, x_half) - mean) * rstd;
@@ -105,18 +101,25 @@ LOOPS_INLINE void layer_backward(const struct layer_row *row, bool x_half, const
     }
 }
 
+LOOPS_INLINE void layer_backward_as(const struct layer_row *row, struct text_source dout,
+                                    const void *add, void *din, float *const dparam[2], bool rms)
+{
+    if (dout.half) {
+        row->x.half ? layer_backward(row, true, dout.data, true, add, din, dparam, rms)
+                    : layer_backward(row, false, dout.data, true, add, din, dparam, rms);
+    } else {
+        row->x.half ? layer_backward(row, true, dout.data, false, add, din, dparam, rms)
+                    : layer_backward(row, false, dout.data, false, add, din, dparam, rms);
+    }
+}
+
 void TEXT(layer_norm_backward)(const struct layer_row *row, struct text_source dout,
                                struct text_source add, struct text_target din, float *dgamma,
                                float *dbeta)
 {
     float *const dparam[2] = { dgamma, dbeta };
-    if (dout.half) {
-        row->x.half ? layer_backward(row, true, dout.data, true, add.data, din.data, dparam)
-                    : layer_backward(row, false, dout.data, true, add.data, din.data, dparam);
-    } else {
-        row->x.half ? layer_backward(row, true, dout.data, false, add.data, din.data, dparam)
-                    : layer_backward(row, false, dout.data, false, add.data, din.data, dparam);
-    }
+    row->rms ? layer_backward_as(row, dout, add.data, din.data, dparam, true)
+             : layer_backward_as(row, dout, add.data, din.data, dparam, false);
 }
 
 /* most and best of the whole groups of LANES. Returns where the rest begins. */

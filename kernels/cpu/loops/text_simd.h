@@ -50,6 +50,21 @@ LOOPS_INLINE void text_put_part(void *p, size_t i, size_t count, vec v, bool hal
     half_put((uint16_t *)p + i, v, (int64_t)count);
 }
 
+/* Elements from i on: W, or what there is up to n. */
+LOOPS_INLINE vec text_get_some(const void *p, size_t i, size_t n, bool half)
+{
+    return n - i >= W ? text_get(p, i, half) : text_get_part(p, i, n - i, half);
+}
+
+LOOPS_INLINE void text_put_some(void *p, size_t i, size_t n, vec v, bool half)
+{
+    if (n - i >= W) {
+        text_put(p, i, v, half);
+    } else {
+        text_put_part(p, i, n - i, v, half);
+    }
+}
+
 LOOPS_INLINE vec vec_max(vec a, vec b)
 {
     return vec_choose(a > b, a, b);

@@ -17,4 +17,7 @@ const struct text_loops LOOPS_TABLE(text_loops) = {
     .attention = TEXT(attention),
     .attention_backward = TEXT(attention_backward),
     .dot = TEXT(dot),
+    .gated = TEXT(gated),
+    .gated_backward = TEXT(gated_backward),
+    .turn = TEXT(turn),
 };

@@ -1,5 +1,6 @@
 /*
- * layer_norm: y = (x - mean)·rstd·γ + β over the last dim, rstd = 1 / √(variance + eps).
+ * layer_norm: y = (x - mean)·rstd·γ + β over the last dim, rstd = 1 / √(variance + eps). With rms
+ * the mean counts as 0, and there is no β.
  *
  * Saved: mean and rstd of each row (2 floats).
  * Scratch: dγ and dβ of all rows in double, then those of a chunk of rows in float32: so their
@@ -56,7 +57,8 @@ enum status cpu_layer_norm_forward(struct backend *backend, struct kernel *kerne
                                  .gamma = buffers->param[0],
                                  .beta = buffers->param[1],
                                  .count = columns,
-                                 .eps = spec->attr.eps };
+                                 .eps = spec->attr.eps,
+                                 .rms = spec->attr.rms };
         backend->loops.text->layer_norm(&row, rows_at_out(out, r, columns));
         if (spec->training) {
             saved[2 * r] = row.mean;
@@ -102,7 +104,8 @@ enum status cpu_layer_norm_backward(struct backend *backend, struct kernel *kern
                                        .gamma = buffers->param[0],
                                        .count = columns,
                                        .mean = saved[2 * r],
-                                       .rstd = saved[2 * r + 1] };
+                                       .rstd = saved[2 * r + 1],
+                                       .rms = spec->attr.rms };
         struct text_source add = rows_source(buffers->din_add[0], dtype);
         struct text_target din = rows_target(buffers->din[0], dtype);
         if (add.data != NULL)

@@ -39,11 +39,13 @@ enum k_fault {
     K_FAULT_TOKEN = 2, /* a token not in 0..V-1 */
 };
 
-/* Layer norm: y = (x - mean)·rstd·gamma + beta, of each row. */
+/* Layer norm: y = (x - mean)·rstd·gamma + beta, of each row. With rms the mean counts as 0 (and is
+ * stored so), and beta isn't read. */
 struct k_layer_norm {
     int64_t rows, c;
     enum dtype x_dtype, y_dtype; /* equal, or x float32 and y half */
     float eps;
+    bool rms;
     const void *x;
     const float *gamma, *beta; /* [c] */
     void *y;
@@ -54,6 +56,7 @@ MUST_CHECK enum status k_layer_norm_forward(const struct k_layer_norm *args, voi
 struct k_layer_norm_grad {
     int64_t rows, c;
     enum dtype x_dtype, y_dtype; /* of x, dx, dx_add; of dy */
+    bool rms;                    /* then dbeta is NULL */
     const void *x;
     const float *gamma, *mean, *rstd;
     const void *dy;
@@ -317,6 +320,36 @@ MUST_CHECK enum status k_cast(enum dtype from, const void *in, enum dtype to, vo
 /* out = x + y; out may be x or y. */
 MUST_CHECK enum status k_sum(enum dtype dtype, const void *x, const void *y, void *out, int64_t n,
                              void *stream);
+
+/* y [rows, c] = silu(a)·b, with a the first c columns of x [rows, 2·c] and b the others. */
+struct k_gated {
+    int64_t rows, c;
+    enum dtype dtype;
+    const void *x;
+    void *y;        /* forward */
+    const void *dy; /* backward */
+    void *dx;       /* backward; may be x */
+};
+MUST_CHECK enum status k_gated_forward(const struct k_gated *args, void *stream);
+MUST_CHECK enum status k_gated_backward(const struct k_gated *args, void *stream);
+
+/*
+ * The op rotary (kernels/op.h): narrow [n, t, (heads + 2·kv_heads)·dim], wide [n, t, 3·heads·dim].
+ *
+ *   forward     narrow to wide
+ *   backward    wide, a gradient, to narrow: turned back, and summed where a head was repeated
+ */
+#define K_ROTARY_DIM_MAX 1024
+struct k_rotary {
+    int64_t n, t;
+    int heads, kv_heads, dim; /* dim is even; heads·dim at most 2^24 */
+    float theta;
+    enum dtype dtype;
+    const void *in;
+    void *out;
+};
+MUST_CHECK enum status k_rotary_forward(const struct k_rotary *args, void *stream);
+MUST_CHECK enum status k_rotary_backward(const struct k_rotary *args, void *stream);
 
 /* Flat float32 buffers: struct vector_table says what these do. */
 struct sgd_args;

@@ -5,6 +5,8 @@
  *   dx = rstd·(g - mean(g) - xhat·mean(g·xhat))      (means over the row)
  *   dgamma = Σ dy·xhat, dbeta = Σ dy                 (over the rows)
  *
+ * With rms the mean and mean(g) count as 0, and there is no beta.
+ *
  * A group of one or eight warps holds a row in registers: mean, sum of squared differences and
  * result take one read. Rows that don't fit, or whose length is no multiple of a vector, are read
  * three times by a block, out of L1.
@@ -12,7 +14,8 @@
  * Backward: a block walks over its slice of the rows. A lane adds up dgamma and dbeta of its
  * columns in registers; the block's groups are added in order and written as partials.
  *
- * Source: Ba, Kiros, Hinton, arXiv 1607.06450, equation 4.
+ * Source: Ba, Kiros, Hinton, arXiv 1607.06450, equation 4; rms: Zhang, Sennrich, arXiv 1910.07467,
+ *         equation 4.
  */
 #include "kernels/cuda/own/columns.cuh"
 #include "kernels/cuda/own/k.h"
@@ -67,7 +70,7 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32)
             sum += x.v[k][i];
     }
     group_sum<WARPS, 1>(&sum, shared);
-    const float mean = sum / (float)a.c;
+    const float mean = a.rms ? 0.0f : sum / (float)a.c;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
 #pragma unroll
@@ -81,11 +84,12 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32)
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         const int64_t column = (int64_t)(k * GROUP + lane) * WIDTH;
-        float gamma[WIDTH], beta[WIDTH];
+        float gamma[WIDTH], beta[WIDTH] = {};
         if (column >= a.c)
             continue;
         load_flat<WIDTH>(gamma, a.gamma + column, aligned);
-        load_flat<WIDTH>(beta, a.beta + column, aligned);
+        if (!a.rms)
+            load_flat<WIDTH>(beta, a.beta + column, aligned);
 #pragma unroll
         for (int i = 0; i < WIDTH; i++)
             x.v[k][i] = (x.v[k][i] - mean) * rstd * gamma[i] + beta[i];
@@ -110,15 +114,17 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32)
     for (int64_t i = threadIdx.x; i < a.c; i += NORM_WARPS * 32)
         sum += to_float(x[i]);
     group_sum<NORM_WARPS, 1>(&sum, shared);
-    const float mean = sum / (float)a.c;
+    const float mean = a.rms ? 0.0f : sum / (float)a.c;
     for (int64_t i = threadIdx.x; i < a.c; i += NORM_WARPS * 32) {
         const float d = to_float(x[i]) - mean;
         squares += d * d;
     }
     group_sum<NORM_WARPS, 1>(&squares, shared);
     const float rstd = 1.0f / sqrtf(squares / (float)a.c + a.eps);
-    for (int64_t i = threadIdx.x; i < a.c; i += NORM_WARPS * 32)
-        y[i] = from_float<Y>((to_float(x[i]) - mean) * rstd * a.gamma[i] + a.beta[i]);
+    for (int64_t i = threadIdx.x; i < a.c; i += NORM_WARPS * 32) {
+        const float beta = a.rms ? 0.0f : a.beta[i];
+        y[i] = from_float<Y>((to_float(x[i]) - mean) * rstd * a.gamma[i] + beta);
+    }
     if (threadIdx.x == 0 && a.mean != nullptr) {
         a.mean[row] = mean;
         a.rstd[row] = rstd;
@@ -129,7 +135,7 @@ template <typename X, typename Y>
 static enum status layer_norm_forward_launch(const struct k_layer_norm *a, void *stream)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>;
-    const bool aligned = is_aligned(a->gamma) && is_aligned(a->beta);
+    const bool aligned = is_aligned(a->gamma) && (a->rms || is_aligned(a->beta));
     const dim3 block(NORM_WARPS * 32), each((unsigned)a->rows);
     if (a->c % WIDTH != 0 || a->c > NORM_WIDE)
         return launch(layer_norm_forward_any_kernel<X, Y>, each, block, 0, stream, *a);
@@ -251,7 +257,7 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32, WARPS == 1 ? 2 : 1)
     const int lane = (int)threadIdx.x % GROUP, group = (int)threadIdx.x / GROUP;
     const int64_t first = blockIdx.x * cut.slice;
     const int64_t end = first + cut.slice < a.rows ? first + cut.slice : a.rows;
-    const float by = 1.0f / (float)a.c;
+    const float by = 1.0f / (float)a.c, by_mean = a.rms ? 0.0f : by;
     struct norm_sums<WIDTH, CHUNKS> total = {};
     for (int64_t row = first + group; row < end; row += GROUPS) {
         struct norm_row<WIDTH, CHUNKS, GROUP> x, g;
@@ -269,7 +275,7 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32, WARPS == 1 ? 2 : 1)
                 load<WIDTH>(add, (const X *)a.dx_add + row * a.c + column);
 #pragma unroll
             for (int i = 0; i < WIDTH; i++) {
-                const float centred = g.v[k][i] - by * sum.x - x.v[k][i] * (by * sum.y);
+                const float centred = g.v[k][i] - by_mean * sum.x - x.v[k][i] * (by * sum.y);
                 g.v[k][i] = rstd * centred + add[i];
             }
             store<WIDTH>((X *)a.dx + row * a.c + column, g.v[k]);
@@ -288,7 +294,8 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32)
     const int64_t row = blockIdx.x;
     const X *const x = (const X *)a.x + row * a.c;
     const Y *const dy = (const Y *)a.dy + row * a.c;
-    const float mean = a.mean[row], rstd = a.rstd[row], by = 1.0f / (float)a.c;
+    const float mean = a.mean[row], rstd = a.rstd[row];
+    const float by = 1.0f / (float)a.c, by_mean = a.rms ? 0.0f : by;
     float sum[2] = { 0.0f, 0.0f };
     for (int64_t i = threadIdx.x; i < a.c; i += NORM_WARPS * 32) {
         const float g = to_float(dy[i]) * a.gamma[i];
@@ -298,7 +305,7 @@ static __global__ void __launch_bounds__(NORM_WARPS * 32)
     group_sum<NORM_WARPS, 2>(sum, shared);
     for (int64_t i = threadIdx.x; i < a.c; i += NORM_WARPS * 32) {
         const float g = to_float(dy[i]) * a.gamma[i], xhat = (to_float(x[i]) - mean) * rstd;
-        float dx = rstd * (g - by * sum[0] - xhat * (by * sum[1]));
+        float dx = rstd * (g - by_mean * sum[0] - xhat * (by * sum[1]));
         if (a.dx_add != nullptr)
             dx += to_float(((const X *)a.dx_add)[row * a.c + i]);
         ((X *)a.dx)[row * a.c + i] = from_float<X>(dx);

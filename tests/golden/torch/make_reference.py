@@ -32,6 +32,8 @@ import torch.nn.functional as F
 from torch import nn
 
 RNG_INIT, RNG_SYNTHETIC = 2, 5
+BEHIND = {"cls_token": "projection.bias", "position_embeddings": "projection.bias",
+          ".query.bias": ".value.weight", ".key.bias": ".value.weight"}
 PROJECTIONS = 32  # of a gradient; the bits of one random word
 GELU_TANH = "tanh"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -48,6 +50,12 @@ CASES = [
      "vocab": 97, "gradients": True},
     {"model": "vit", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.05, "steps": 10, "layers": 2,
      "heads": 4, "embed": 64, "patch": 7, "gradients": True},
+    {"model": "llama", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "kv_heads": 2, "embed": 64,
+     "intermediate": 96, "context": 32, "vocab": 97, "gradients": True},
+    {"model": "llama", "name": "llama-tied", "batch": 4, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
+     "no_decay": ["bias", "norm"], "steps": 10, "layers": 1, "heads": 3, "kv_heads": 1, "embed": 48,
+     "intermediate": 80, "context": 40, "vocab": 61, "tied": True, "gradients": True},
     {"model": "resnet50", "batch": 8, "lr": 3e-6, "steps": 10, "channels": 3, "side": 96, "norm_shift": 2.0,
      "gradients": True},
     {"model": "resnet50", "name": "resnet50-fresh", "batch": 4, "lr": 1e-7, "steps": 2, "channels": 3, "side": 48,
@@ -66,6 +74,7 @@ DEFAULTS = {"seed": 17, "steps": 20, "batches": 4, "lanes": 1, "hidden": 0, "opt
             "weight_decay": 5e-4, "no_decay": [], "clip_norm": 0.0, "channels": 1, "side": 28, "layers": 0,
             "heads": 0, "embed": 0, "context": 0, "vocab": 0, "patch": 0,
             "norm_shift": 0.0}
+LLAMA = {"kv_heads": 0, "intermediate": 0, "tied": False}  # more of them
 
 
 def philox(counter, key):
@@ -134,7 +143,7 @@ def draw_normal(key, index, count, std):
 
 def kind_of(net, name):
     module = net.get_submodule(name.rpartition(".")[0])
-    if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
+    if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm, RootMeanSquare)):
         return "norm"
     if isinstance(module, (nn.Embedding, Tokens)):
         return "embedding"
@@ -142,13 +151,22 @@ def kind_of(net, name):
 
 
 def parameters_of(net):
-    """In the order of Cairn's tape. PyTorch has what a module owns itself before its modules."""
-    return sorted(net.named_parameters(), key=lambda pair: getattr(net, "place", lambda name: 0)(pair[0]))
+    """In the order of Cairn's tape, where some come later than PyTorch has them: each behind that of BEHIND."""
+    out, held = [], []
+    for name, p in net.named_parameters():
+        behind = next((other for end, other in BEHIND.items() if name.endswith(end)), None)
+        if behind:
+            held.append((behind, (name, p)))
+            continue
+        out.append((name, p))
+        out += [pair for other, pair in held if name.endswith(other)]
+        held = [pair for pair in held if not name.endswith(pair[0])]
+    return out
 
 
 def init_(net, seed, norm_shift):
     key = rng_key(seed, RNG_INIT)
-    transformer = isinstance(net, (GPT2, ViT))
+    transformer = isinstance(net, (GPT2, Llama, ViT))
     for index, (name, p) in enumerate(parameters_of(net)):
         kind = kind_of(net, name)
         if kind == "norm":  # keeps 1 and 0
@@ -174,7 +192,7 @@ def init_(net, seed, norm_shift):
 def batch_of(case, first, count):
     """Samples first … first + count - 1: a random label, its class's pattern plus noise."""
     key = rng_key(case["seed"], RNG_SYNTHETIC)
-    if case["model"] == "gpt2":
+    if case["model"] in ("gpt2", "llama"):
         return tokens_of(case, key, first, count)
     shape = (case["channels"], case["side"], case["side"])
     pixel = np.arange(int(np.prod(shape)))[None, :]
@@ -317,13 +335,14 @@ class Tokens(nn.Module):
 
 
 class ViTLayer(nn.Module):
-    """Names as in Hugging Face's files; query, key and value are one."""
+    """Names as in Hugging Face's files."""
 
     def __init__(self, embed, heads):
         super().__init__()
         self.heads = heads
         self.layernorm_before = nn.LayerNorm(embed, eps=1e-12)
-        self.attention = nn.ModuleDict({"attention": nn.ModuleDict({"qkv": nn.Linear(embed, 3 * embed)}),
+        self.attention = nn.ModuleDict({"attention": nn.ModuleDict({name: nn.Linear(embed, embed) for name in
+                                                                    ("query", "key", "value")}),
                                         "output": nn.ModuleDict({"dense": nn.Linear(embed, embed)})})
         self.layernorm_after = nn.LayerNorm(embed, eps=1e-12)
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(embed, 4 * embed)})
@@ -331,8 +350,8 @@ class ViTLayer(nn.Module):
 
     def forward(self, x):
         b, t, c = x.shape
-        qkv = self.attention["attention"]["qkv"](self.layernorm_before(x))
-        q, k, v = qkv.view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = self.layernorm_before(x)
+        q, k, v = (part(y).view(b, t, self.heads, -1).transpose(1, 2) for part in self.attention["attention"].values())
         y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c)
         x = x + self.attention["output"]["dense"](y)
         return x + self.output["dense"](F.gelu(self.intermediate["dense"](self.layernorm_after(x))))
@@ -348,15 +367,75 @@ class ViT(nn.Module):
             "encoder": nn.ModuleDict({"layer": layers}), "layernorm": nn.LayerNorm(embed, eps=1e-12)})
         self.classifier = nn.Linear(embed, 10)
 
-    @staticmethod
-    def place(name):
-        return 0 if "projection" in name else 1
-
     def forward(self, x):
         x = self.vit["embeddings"](x)
         for layer in self.vit["encoder"]["layer"]:
             x = layer(x)
         return self.classifier(self.vit["layernorm"](x)[:, 0])
+
+
+class RootMeanSquare(nn.Module):
+    def __init__(self, embed):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(embed))
+
+    def forward(self, x):
+        wide = x if x.dtype == torch.float64 else x.float()
+        return wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+def turn(x):
+    """Rotary positions of [batch, heads, tokens, depth], in pairs of both halves."""
+    pairs = x.shape[-1] // 2
+    angle = torch.outer(torch.arange(x.shape[2]).double(), 10000.0 ** (-torch.arange(pairs).double() / pairs))
+    cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    first, second = x[..., :pairs], x[..., pairs:]
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
+
+
+class LlamaLayer(nn.Module):
+    """A block of Llama; names as Hugging Face's, modules in the order in which Cairn's tape has them."""
+
+    def __init__(self, case):
+        super().__init__()
+        embed, wide, self.heads, self.kv = case["embed"], case["intermediate"], case["heads"], case["kv_heads"]
+        shared = embed // self.heads * self.kv
+        self.input_layernorm = RootMeanSquare(embed)
+        self.self_attn = nn.ModuleDict({name: nn.Linear(embed, rows, bias=False) for name, rows in (
+            ("q_proj", embed), ("k_proj", shared), ("v_proj", shared), ("o_proj", embed))})
+        self.post_attention_layernorm = RootMeanSquare(embed)
+        self.mlp = nn.ModuleDict({"gate_proj": nn.Linear(embed, wide, bias=False),
+                                  "up_proj": nn.Linear(embed, wide, bias=False),
+                                  "down_proj": nn.Linear(wide, embed, bias=False)})
+
+    def forward(self, x):
+        b, t, c = x.shape
+        y, attn, mlp = self.input_layernorm(x), self.self_attn, self.mlp
+        q, k, v = (attn[name](y).view(b, t, -1, c // self.heads).transpose(1, 2)
+                   for name in ("q_proj", "k_proj", "v_proj"))
+        k, v = (x.repeat_interleave(self.heads // self.kv, 1) for x in (turn(k), v))
+        y = F.scaled_dot_product_attention(turn(q), k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+        x = x + attn["o_proj"](y)
+        y = self.post_attention_layernorm(x)
+        return x + mlp["down_proj"](F.silu(mlp["gate_proj"](y)) * mlp["up_proj"](y))
+
+
+class Llama(nn.Module):
+    def __init__(self, case):
+        super().__init__()
+        self.model = nn.ModuleDict({
+            "embed_tokens": nn.Embedding(case["vocab"], case["embed"]),
+            "layers": nn.ModuleList(LlamaLayer(case) for _ in range(case["layers"])),
+            "norm": RootMeanSquare(case["embed"])})
+        self.lm_head = nn.Linear(case["embed"], case["vocab"], bias=False)
+        if case["tied"]:
+            self.lm_head.weight = self.model["embed_tokens"].weight
+
+    def forward(self, tokens):
+        x = self.model["embed_tokens"](tokens)
+        for layer in self.model["layers"]:
+            x = layer(x)
+        return self.lm_head(self.model["norm"](x))
 
 
 class LeNet(nn.Module):
@@ -390,6 +469,8 @@ def build(case):
         return GPT2(case["layers"], case["heads"], case["embed"], case["context"], case["vocab"])
     if case["model"] == "vit":
         return ViT(case)
+    if case["model"] == "llama":
+        return Llama(case)
     if case["model"] == "resnet50":
         return ResNet((3, 4, 6, 3), True, case["channels"], case["side"], 10)
     return ResNet((2, 2, 2, 2), False, case["channels"], case["side"], 10)
@@ -421,7 +502,7 @@ class MeanStatistics:
 
 
 def cast(net, x, dtype):
-    return x if isinstance(net, GPT2) else x.to(dtype)
+    return x if isinstance(net, (GPT2, Llama)) else x.to(dtype)
 
 
 def optimizer_of(case, net):
@@ -506,7 +587,8 @@ def gradient_rows(case, single, double, half):
 
 
 def fill(given):
-    case = {"name": given["model"], **DEFAULTS, "micro": given["batch"]}
+    more = LLAMA if given["model"] == "llama" else {}
+    case = {"name": given["model"], **DEFAULTS, **more, "micro": given["batch"]}
     case.update(given)
     return case
 

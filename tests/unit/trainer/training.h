@@ -18,6 +18,8 @@ struct training_options {
     int64_t channels, side; /* images [channels, side, side]; channels 0: 1 */
     int64_t hidden;
     int64_t layers, heads, embed, context, vocab; /* transformers */
+    int64_t kv_heads, intermediate;               /* llama */
+    bool tied;                                    /* llama */
     int64_t patch;                                /* vit */
     float dropout;
     float norm_shift; /* what shifts of norms start with */

@@ -260,6 +260,75 @@ static void an_output_weight_must_be_the_token_table(void **state)
     assert_refused("its lm_head.weight is not its transformer.wte.weight");
 }
 
+/* ---- llama ---- */
+
+static const struct ckpt_tensor llama_tensors[] = {
+    { .name = "model.embed_tokens.weight", .offset = 0, .ndim = 2, .dims = { 3, 2 } },
+    { .name = "model.layers.0.self_attn.q_proj.weight", .offset = 6, .ndim = 2, .dims = { 2, 3 } },
+    { .name = "lm_head.weight", .offset = 12, .ndim = 2, .dims = { 2, 2 } }, /* or none: tied */
+};
+
+static enum status load_llama(bool tied, struct reason *message)
+{
+    float *data[] = { parameters };
+    const struct weights_target target = { .arch = "llama",
+                                           .buffers = buffers,
+                                           .data = data,
+                                           .buffer_count = 1,
+                                           .tensors = llama_tensors,
+                                           .tensor_count = tied ? 2 : 3 };
+    struct weights_loaded loaded;
+    memset(parameters, 0, sizeof(parameters));
+    const enum status st = weights_load(io_system(), path, &target, &loaded, message);
+    if (st == ST_OK) {
+        assert_true(parameters[0] == 1 && parameters[5] == 6);
+        for (int i = 0; i < 6; i++) /* not turned */
+            assert_true(parameters[6 + i] == conv[i]);
+    }
+    return st;
+}
+
+static void all_names_of_a_tied_llama_may_begin_alike(void **state)
+{
+    (void)state;
+    static const char *const first[] = { "model.", "", "module.model." };
+    struct reason message = { "" };
+    for (size_t i = 0; i < 3; i++) {
+        char names[3][128];
+        (void)snprintf(names[0], 128, "%sembed_tokens.weight", first[i]);
+        (void)snprintf(names[1], 128, "%slayers.0.self_attn.q_proj.weight", first[i]);
+        (void)snprintf(names[2], 128, "%slayers.0.self_attn.rotary_emb.inv_freq", first[i]);
+        const struct part parts[] = { { names[0], SAFETENSORS_F32, 2, { 3, 2 }, table },
+                                      { names[1], SAFETENSORS_F32, 2, { 2, 3 }, conv },
+                                      { names[2], SAFETENSORS_F32, 1, { 4 }, bias } };
+        write_file(parts, 3, NULL);
+        if (load_llama(true, &message) != ST_OK)
+            fail_msg("%s", message.text);
+    }
+}
+
+static void a_llama_has_a_head_of_its_own_unless_it_is_tied(void **state)
+{
+    (void)state;
+    struct part parts[] = {
+        { "model.embed_tokens.weight", SAFETENSORS_F32, 2, { 3, 2 }, table },
+        { "model.layers.0.self_attn.q_proj.weight", SAFETENSORS_F32, 2, { 2, 3 }, conv },
+        { "lm_head.weight", SAFETENSORS_F32, 2, { 2, 2 }, bias },
+    };
+    struct reason message = { "" };
+    write_file(parts, 3, NULL);
+    assert_int_equal(load_llama(false, &message), ST_OK);
+    assert_true(parameters[12] == 20 && parameters[15] == 23);
+    assert_int_equal(load_llama(true, &message), ST_CONFIG);
+    assert_non_null(strstr(message.text, "or set model.tied to false"));
+    parts[2] = (struct part){ "lm_head.weight", SAFETENSORS_F32, 2, { 3, 2 }, table };
+    write_file(parts, 3, NULL);
+    assert_int_equal(load_llama(true, &message), ST_OK);
+    write_file(parts, 2, NULL);
+    assert_int_equal(load_llama(false, &message), ST_CONFIG);
+    assert_non_null(strstr(message.text, "no tensor lm_head.weight"));
+}
+
 /* ---- what is refused ---- */
 
 static void what_does_not_fit_is_refused_before_a_bit_is_used(void **state)
@@ -295,6 +364,8 @@ int main(void)
         cmocka_unit_test(our_own_names_have_our_own_shapes),
         cmocka_unit_test(halves_become_the_floats_that_they_are),
         cmocka_unit_test(an_output_weight_must_be_the_token_table),
+        cmocka_unit_test(all_names_of_a_tied_llama_may_begin_alike),
+        cmocka_unit_test(a_llama_has_a_head_of_its_own_unless_it_is_tied),
         cmocka_unit_test(what_does_not_fit_is_refused_before_a_bit_is_used),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

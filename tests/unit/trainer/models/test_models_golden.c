@@ -79,6 +79,9 @@ static void open_case(const json_t *golden, enum math math, struct training *t)
         .context = count_of(golden, "context", 0),
         .vocab = count_of(golden, "vocab", 0),
         .patch = count_of(golden, "patch", 0),
+        .kv_heads = count_of(golden, "kv_heads", 0),
+        .intermediate = count_of(golden, "intermediate", 0),
+        .tied = json_is_true(json_object_get(golden, "tied")),
         .norm_shift = (float)json_number_value(json_object_get(golden, "norm_shift")),
         .math = math,
         .micro = (int64_t)number(golden, "micro"),
@@ -298,6 +301,24 @@ static void gpt2_follows_pytorch(void **state)
     follows_pytorch("gpt2");
 }
 
+static void llama_follows_pytorch(void **state)
+{
+    (void)state;
+    follows_pytorch("llama");
+}
+
+static void llama_with_tied_weights_follows_pytorch(void **state)
+{
+    (void)state;
+    follows_pytorch("llama-tied");
+}
+
+static void llama_in_bfloat16_is_as_close_to_float32_as_pytorch(void **state)
+{
+    (void)state;
+    follows("llama", MATH_BF16);
+}
+
 static void resnet50_follows_pytorch(void **state)
 {
     (void)state;
@@ -347,6 +368,9 @@ int main(void)
         cmocka_unit_test(gpt2_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(vit_follows_pytorch),
         cmocka_unit_test(vit_in_bfloat16_is_as_close_to_float32_as_pytorch),
+        cmocka_unit_test(llama_follows_pytorch),
+        cmocka_unit_test(llama_with_tied_weights_follows_pytorch),
+        cmocka_unit_test(llama_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(resnet50_follows_pytorch),
         cmocka_unit_test(resnet50_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(a_fresh_resnet50_follows_pytorch),

@@ -150,7 +150,7 @@ static void vit_has_the_names_and_counts_of_its_sizes(void **state)
         struct tape *tape = NULL;
         assert_int_equal(model_build(&options, &tape), ST_OK);
         assert_int_equal(tape->param_elements, rows[i].elements);
-        assert_int_equal(tape->param_count, 12 * (i < 2 ? 12 : 24) + 8);
+        assert_int_equal(tape->param_count, 16 * (i < 2 ? 12 : 24) + 8);
         const int first = tape_find_param(tape, "vit.embeddings.cls_token");
         const int position = tape_find_param(tape, "vit.embeddings.position_embeddings");
         assert_int_equal(tape->params[first].ndim, 3);

@@ -171,6 +171,7 @@ static struct dataset_shape counted_shape(enum jobspec_arch arch, int64_t patch)
     case JOBSPEC_ARCH_MLP:
     case JOBSPEC_ARCH_LENET:
     case JOBSPEC_ARCH_GPT2:
+    case JOBSPEC_ARCH_LLAMA:
     case JOBSPEC_ARCH_NONE:
         break;
     }
@@ -189,7 +190,10 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
           .heads = 4,
           .width = 64,
           .context = 32,
-          .vocab = 100 },
+          .vocab = 100,
+          .kv_heads = 2,
+          .intermediate = 96,
+          .tied = true },
         { .classes = 2,
           .hidden = 1,
           .patch = 28,
@@ -197,7 +201,9 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
           .heads = 1,
           .width = 8,
           .context = 1,
-          .vocab = 256 },
+          .vocab = 256,
+          .kv_heads = 1,
+          .intermediate = 1 },
         { .classes = 1000,
           .hidden = 4096,
           .patch = 16,
@@ -206,7 +212,9 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
           .width = 768,
           .context = 1024,
           .vocab = 50257,
-          .dropout = 0.1 },
+          .dropout = 0.1,
+          .kv_heads = 3,
+          .intermediate = 2048 },
     };
     const size_t arch_count = sizeof(archs) / sizeof(archs[0]);
     for (size_t i = 0; i < arch_count * (sizeof(settings) / sizeof(settings[0])); i++) {
