@@ -13,7 +13,8 @@
 
 #define FORMATS JOBSPEC_WORDS(JOBSPEC_FORMATS) "| cifar"
 
-#define TEXT_MODELS (FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_LLAMA))
+#define TEXT_MODELS                                                                                \
+    (FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_LLAMA) | FIELD_BIT(JOBSPEC_ARCH_BERT))
 #define IMAGE_MODELS                                                                               \
     (FIELD_BIT(JOBSPEC_ARCH_MLP) | FIELD_BIT(JOBSPEC_ARCH_LENET) |                                 \
      FIELD_BIT(JOBSPEC_ARCH_RESNET18) | FIELD_BIT(JOBSPEC_ARCH_RESNET50) |                         \
@@ -32,7 +33,7 @@
 #define TEXTUAL              WHEN("model.arch", TEXT_MODELS)
 #define IMAGES               WHEN("model.arch", IMAGE_MODELS)
 #define TRANSFORMER          WHEN("model.arch", TEXT_MODELS | FIELD_BIT(JOBSPEC_ARCH_VIT))
-#define WITH_DROPOUT         WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_VIT))
+#define BERT                 WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_BERT))
 #define VIT                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_VIT))
 #define GPT2                 WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2))
 #define LLAMA                WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_LLAMA))
@@ -44,6 +45,10 @@
 #define TRAIN_IS(values_)    WHEN("data.train.format", values_)
 #define EVAL_IS(values_)     WHEN("data.eval.format", values_)
 #define BEST                 WHEN("checkpoint.keep.best.metric", ~FIELD_BIT(JOBSPEC_METRIC_NONE))
+
+#define WITH_DROPOUT                                                                               \
+    WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_VIT) |                \
+                           FIELD_BIT(JOBSPEC_ARCH_BERT))
 
 #define ARCH_BIT(name, word) | FIELD_BIT(name)
 _Static_assert((TEXT_MODELS | IMAGE_MODELS) == (0 JOBSPEC_ARCHS(ARCH_BIT)) &&
@@ -57,7 +62,7 @@ static const struct field fields[] = {
     { "name", FIELD_NAME, FIELD_REQUIRED, AT(name), .example = "name: my-job" },
 
     { "model.arch", FIELD_WORD, FIELD_REQUIRED, AT(model.arch), .example = "arch: resnet18",
-      .words = JOBSPEC_WORDS(JOBSPEC_ARCHS) "| bert" },
+      .words = JOBSPEC_WORDS(JOBSPEC_ARCHS) },
     { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOBSPEC_WORDS(JOBSPEC_SIZES), GPT2 },
     { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", IMAGES },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
@@ -75,6 +80,9 @@ static const struct field fields[] = {
       LLAMA },
     { "model.tied", FIELD_BOOL, 0, AT(model.tied), .fallback = "false", LLAMA },
     { "model.patch", FIELD_INT, 0, AT(model.patch), 1, 1024, .fallback = "16", VIT },
+    { "model.mask", FIELD_INT, 0, AT(model.mask), 1, (1 << 20) - 2, BERT },
+    { "model.mask_share", FIELD_REAL, FIELD_LOW_OPEN, AT(model.mask_share), 0, 1,
+      .fallback = "0.15", BERT },
     { "model.weights", FIELD_PATH, 0, AT(model.weights), .example = "weights: gpt2.safetensors" },
 
     { "data.train.format", FIELD_WORD, FIELD_REQUIRED, AT(data.train.format), .words = FORMATS,

@@ -162,6 +162,15 @@ static uint64_t llama_parameters(const struct jobspec_model *model)
     return (uint64_t)model->layers * layer + (uint64_t)model->vocab * w * (model->tied ? 1 : 2) + w;
 }
 
+/* Layers like GPT-2's. Before them the tables of tokens, positions and kinds, and a norm; behind
+ * them a matrix with its bias, a norm, and a bias of each token. */
+static uint64_t bert_parameters(const struct jobspec_model *model)
+{
+    const uint64_t w = (uint64_t)model->width, vocab = (uint64_t)model->vocab;
+    const uint64_t layers = (uint64_t)model->layers * (12 * w * w + 13 * w);
+    return layers + (vocab + (uint64_t)model->context + 2) * w + 2 * w + w * w + 3 * w + vocab;
+}
+
 /* The last layer of an image model has inputs and a bias for each class. */
 uint64_t jobspec_parameters(const struct jobspec_model *model)
 {
@@ -181,6 +190,8 @@ uint64_t jobspec_parameters(const struct jobspec_model *model)
         return gpt2_parameters(model);
     case JOBSPEC_ARCH_VIT:
         return vit_parameters(model);
+    case JOBSPEC_ARCH_BERT:
+        return bert_parameters(model);
     case JOBSPEC_ARCH_LLAMA:
         return llama_parameters(model);
     case JOBSPEC_ARCH_NONE:

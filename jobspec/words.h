@@ -19,7 +19,8 @@
     X(JOBSPEC_ARCH_RESNET152, "resnet152")                                                         \
     X(JOBSPEC_ARCH_GPT2, "gpt2")                                                                   \
     X(JOBSPEC_ARCH_LLAMA, "llama")                                                                 \
-    X(JOBSPEC_ARCH_VIT, "vit")
+    X(JOBSPEC_ARCH_VIT, "vit")                                                                     \
+    X(JOBSPEC_ARCH_BERT, "bert")
 
 /* `model.size`: of GPT-2, the parameters of its published weights */
 #define JOBSPEC_SIZES(X)                                                                           \

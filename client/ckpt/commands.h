@@ -20,9 +20,9 @@ enum exit_code cmd_ckpt_rm(struct client *client);
 enum exit_code cmd_audit(struct client *client);
 
 /*
- * Writes the config.json that Hugging Face's libraries want beside the weights `file` of a Llama or
- * a ViT, which reader has: what no shape tells. One that is there stays, unless replace. Says on
- * stderr why it could not.
+ * Writes the config.json that Hugging Face's libraries want beside the weights `file` of a Llama, a
+ * ViT or a BERT, which reader has: what no shape tells. One that is there stays, unless replace.
+ * Says on stderr why it could not.
  */
 enum exit_code ckpt_write_config(const struct client *client, const char *file,
                                  const struct jobspec_model *model,

@@ -37,8 +37,8 @@ static int64_t dim_of(const struct ckpt_reader *reader, const char *end, int dim
     return 0;
 }
 
-/* Hugging Face's ViTs want square images. Of others the file has the size of the largest square with
- * no more patches. */
+/* Hugging Face's ViTs want square images. Of others the file has the size of the largest square
+ * with no more patches. */
 static json_t *config_of_vit(const struct jobspec_model *model, const struct ckpt_reader *reader)
 {
     const int64_t patches = dim_of(reader, "vit.embeddings.position_embeddings", 1) - 1;
@@ -56,6 +56,18 @@ static json_t *config_of_vit(const struct jobspec_model *model, const struct ckp
         (json_int_t)model->classes, "layer_norm_eps", 1e-12, "qkv_bias", 1);
 }
 
+static json_t *config_of_bert(const struct jobspec_model *model)
+{
+    return json_pack("{s:[s], s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:i}",
+                     "architectures", "BertForMaskedLM", "model_type", "bert", "hidden_act", "gelu",
+                     "dtype", "float32", "num_hidden_layers", (json_int_t)model->layers,
+                     "num_attention_heads", (json_int_t)model->heads, "hidden_size",
+                     (json_int_t)model->width, "intermediate_size", (json_int_t)(4 * model->width),
+                     "max_position_embeddings", (json_int_t)model->context, "vocab_size",
+                     (json_int_t)model->vocab, "type_vocab_size", 2, "layer_norm_eps", 1e-12,
+                     "pad_token_id", 0);
+}
+
 enum exit_code ckpt_write_config(const struct client *client, const char *file,
                                  const struct jobspec_model *model,
                                  const struct ckpt_reader *reader, bool replace)
@@ -68,8 +80,9 @@ enum exit_code ckpt_write_config(const struct client *client, const char *file,
         client_note(client, "%.*sconfig.json is there and stays as it is\n", folder, file);
         return EXIT_DONE;
     }
-    json_t *config =
-        model->arch == JOBSPEC_ARCH_VIT ? config_of_vit(model, reader) : config_of_llama(model);
+    json_t *config = model->arch == JOBSPEC_ARCH_VIT    ? config_of_vit(model, reader)
+                     : model->arch == JOBSPEC_ARCH_BERT ? config_of_bert(model)
+                                                        : config_of_llama(model);
     auto_free char *text = config == NULL ? NULL : json_dumps(config, JSON_INDENT(2));
     json_decref(config);
     if (text == NULL)

@@ -1,6 +1,8 @@
 """What other people's libraries say of files that Cairn wrote. Run by the peer's Python: torch,
 safetensors, transformers. Prints one JSON object.
 
+    peer_tools.py bert-loss DIR TEXT SEED        mean loss of what from_pretrained reads there, of tokens masked as Cairn does it
+    peer_tools.py bert-make DIR CONFIG           a new BertForMaskedLM, by save_pretrained
     peer_tools.py gpt2-loss FILE TEXT CONFIG     mean loss of transformers' GPT2LMHeadModel
     peer_tools.py gpt2-make DIR CONFIG           a new GPT2LMHeadModel, by save_pretrained
     peer_tools.py llama-loss DIR TEXT            mean loss of what from_pretrained reads there
@@ -12,6 +14,7 @@ safetensors, transformers. Prints one JSON object.
 """
 import json
 import sys
+from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -72,6 +75,41 @@ def llama_loss(folder, text):
     model, about = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not any(about[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), about
     return loss_of(model.eval(), text, model.config.max_position_embeddings)
+
+
+def bert_make(folder, config):
+    from transformers import BertConfig, BertForMaskedLM
+    torch.manual_seed(4)
+    return make(BertForMaskedLM(BertConfig(**json.loads(config))), folder)
+
+
+def masked(window, sample, seed, vocab, mask=3, share=0.15):
+    """What the model reads and what it has to guess: trainer/data/batch.h, in evaluation."""
+    import numpy as np
+    sys.path.append(str(Path(__file__).parents[1] / "golden/torch"))
+    from make_reference import philox, rng_key, uniform
+    place = np.arange(len(window))
+    draw = philox([place, place * 0 + 1, place * 0 + sample, place * 0 + 0xFFFFFFFF], rng_key(seed, 3))
+    token = np.array(window) + mask + 1
+    guessed, kind = uniform(draw[0]) < np.float32(share), uniform(draw[1])
+    other = mask + 1 + (draw[2] * np.uint64(vocab - mask - 1) >> np.uint64(32)).astype(np.int64)
+    shown = np.where(~guessed | (kind >= np.float32(0.9)), token, np.where(kind < np.float32(0.8), mask, other))
+    return torch.from_numpy(shown), torch.from_numpy(np.where(guessed, token, -1))
+
+
+def bert_loss(folder, text, seed):
+    from transformers import AutoModelForMaskedLM
+    model, about = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(about[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), about
+    data, context = list(open(text, "rb").read()), model.config.max_position_embeddings
+    total = count = 0
+    with torch.no_grad():
+        for sample in range(len(data) // context):
+            shown, labels = masked(data[sample * context:(sample + 1) * context], sample, int(seed), model.config.vocab_size)
+            logits = model.eval()(shown[None]).logits[0].double()
+            total += F.cross_entropy(logits, labels, reduction="sum", ignore_index=-1).item()
+            count += int((labels >= 0).sum())
+    return {"loss": total / count, "targets": count}
 
 
 def vit_make(folder, config):
@@ -147,7 +185,7 @@ def rewrite(path, out):
     return {"tensors": len(tensors)}
 
 
-COMMANDS = {"gpt2-loss": gpt2_loss, "gpt2-make": gpt2_make, "llama-loss": llama_loss, "llama-make": llama_make,
+COMMANDS = {"bert-loss": bert_loss, "bert-make": bert_make, "gpt2-loss": gpt2_loss, "gpt2-make": gpt2_make, "llama-loss": llama_loss, "llama-make": llama_make,
             "resnet18-loss": resnet18_loss, "rewrite": rewrite, "vit-loss": vit_loss, "vit-make": vit_make}
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ checkpoint: {every: 2 steps, keep: {last: 2}, store: checkpoints/, memory_every:
 """
 
 VIT = IMAGES.replace("arch: resnet18, classes: 10", "arch: vit, classes: 10, layers: 2, heads: 2, width: 32, patch: 7, dropout: 0.1")
+BERT = TEXT.replace("arch: gpt2", "arch: bert")
 LLAMA = TEXT.replace("arch: gpt2", "arch: llama").replace("heads: 2", "heads: 4, kv_heads: 2").replace(", dropout: 0.1", "")
 
 
@@ -79,7 +80,7 @@ def numbers_of_workers(job, precision):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("job", [TEXT, IMAGES, LLAMA, VIT], ids=["gpt2", "resnet18", "llama", "vit"])
+@pytest.mark.parametrize("job", [TEXT, IMAGES, LLAMA, VIT, BERT], ids=["gpt2", "resnet18", "llama", "vit", "bert"])
 def test_workers_and_kills_change_no_bit(job, precision):
     for workers in numbers_of_workers(job[:40], precision):
         rank = workers - 1

@@ -18,6 +18,7 @@ static const struct architecture architectures[] = {
     { "resnet152", MODEL_IMAGES, model_resnet152 },
     { "gpt2", MODEL_TOKENS, model_gpt2 },
     { "vit", MODEL_IMAGES, model_vit },
+    { "bert", MODEL_TOKENS, model_bert },
     { "llama", MODEL_TOKENS, model_llama },
 };
 

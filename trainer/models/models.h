@@ -4,6 +4,7 @@
  * Inputs of a tape made here, in this order:
  *   image models  images f32 [1, C, H, W], labels i32 [1]
  *   text models   tokens i32 [1, T],       labels i32 [1, T]
+ *   bert          tokens i32 [1, T],       labels i32 [1, T],  kinds i32 [1, T]: 0, 1
  *
  * Thread: any.
  */
@@ -18,8 +19,8 @@
 enum model_input { MODEL_IMAGES, MODEL_TOKENS };
 
 struct model_options {
-    const char
-        *arch; /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2", "llama", "vit" */
+    /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2", "llama", "vit", "bert" */
+    const char *arch;
     float label_smoothing;
 
     /* of image models */

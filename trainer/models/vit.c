@@ -3,8 +3,8 @@
  * attention in both directions, and classes from the class token.
  *
  * Source: Dosovitskiy et al., "An image is worth 16x16 words: transformers for image recognition at
- * scale", ICLR 2021; names and layers as in Hugging Face's files of ViTForImageClassification. Query,
- * key and value are one product. Weights normal(0, 0.02), biases 0.
+ * scale", ICLR 2021; names and layers as in Hugging Face's files of ViTForImageClassification.
+ * Query, key and value are one product. Weights normal(0, 0.02), biases 0.
  */
 #include <stdio.h>
 

@@ -9,7 +9,7 @@
 #include "trainer/tape/tape_append.h"
 
 #define CONFIG_BYTES ((size_t)1024 * 1024)
-#define VIT_EPSILON  1e-12 /* of trainer/models/vit.c */
+#define EPSILON      1e-12 /* of trainer/models/vit.c, bert.c */
 
 /* True if the configuration has that value, or none. */
 static bool is_equal(const json_t *config, const char *name, int64_t value)
@@ -135,6 +135,7 @@ static enum status compare_llama(const json_t *config, const char *path,
     return ST_CONFIG;
 }
 
+/* Of BERT, too. */
 static enum status compare_vit(const json_t *config, const char *path,
                                const struct jobspec_model *model, struct reason *reason)
 {
@@ -146,15 +147,15 @@ static enum status compare_vit(const json_t *config, const char *path,
     const char *other = NULL;
     if (activation != NULL && strcmp(activation, "gelu") != 0) {
         other = "hidden_act";
-    } else if (!is_near(json_object_get(config, "layer_norm_eps"), VIT_EPSILON)) {
+    } else if (!is_near(json_object_get(config, "layer_norm_eps"), EPSILON)) {
         other = "layer_norm_eps";
     } else if (json_is_false(json_object_get(config, "qkv_bias"))) {
         other = "qkv_bias";
     }
     if (other == NULL)
         return ST_OK;
-    reason_set(reason, "model.weights: %s: its %s isn't that of vit here; take other weights", path,
-               other);
+    reason_set(reason, "model.weights: %s: its %s isn't that of %s here; take other weights", path,
+               other, jobspec_arch_word(model->arch));
     return ST_CONFIG;
 }
 
@@ -163,8 +164,8 @@ static enum status compare(const json_t *config, const char *path,
 {
     if (model->arch == JOBSPEC_ARCH_GPT2)
         return compare_gpt2(config, path, model, reason);
-    return model->arch == JOBSPEC_ARCH_VIT ? compare_vit(config, path, model, reason)
-                                           : compare_llama(config, path, model, reason);
+    return model->arch == JOBSPEC_ARCH_LLAMA ? compare_llama(config, path, model, reason)
+                                             : compare_vit(config, path, model, reason);
 }
 
 enum status weights_config_check(const struct jobspec *job, const struct io *io,

@@ -1,6 +1,7 @@
 /*
  * Facts that a safetensors file's tensors don't show: the config.json that Hugging Face's libraries
- * write beside it says how many heads there were, and other numbers of a text model that no shape tells.
+ * write beside it says how many heads there were, and other numbers of a transformer that no shape
+ * tells.
  *
  * Thread: any.
  */

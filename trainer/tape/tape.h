@@ -155,7 +155,8 @@ struct tape_linear {
     int residual;
     const char *tied; /* name of an earlier parameter [out, in] that is the weight; NULL: own */
     float std;        /* > 0: weight normal(0, std), bias 0; 0: PyTorch's default */
-    /* The weight's parts, whose rows sum to `out`; the first without a name: it is one. Not tied. */
+    /* The weight's parts, whose rows sum to `out`; the first without a name: it is one. Not
+     * tied. */
     struct tape_part parts[TAPE_PARTS_MAX];
 };
 /* Parameters NAME.weight (unless tied), NAME.bias; with parts NAME.PART.weight of each, then

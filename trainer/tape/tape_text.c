@@ -38,8 +38,8 @@ static void tie_weight(struct tape *tape, struct tape_node *node, const char *na
     tape->tie_elements += tensor->count;
 }
 
-/* Appends the parts of a weight, or of a bias. Returns the first; refused unless they are all of its
- * rows. */
+/* Appends the parts of a weight, or of a bias. Returns the first; refused unless they are all of
+ * its rows. */
 static int append_parts(struct tape *tape, const char *name, const struct tape_linear *linear,
                         struct tape_tensor_spec *spec)
 {

@@ -33,7 +33,8 @@ from torch import nn
 
 RNG_INIT, RNG_SYNTHETIC = 2, 5
 BEHIND = {"cls_token": "projection.bias", "position_embeddings": "projection.bias",
-          ".query.bias": ".value.weight", ".key.bias": ".value.weight"}
+          ".query.bias": ".value.weight", ".key.bias": ".value.weight",
+          "predictions.bias": "transform.LayerNorm.bias"}
 PROJECTIONS = 32  # of a gradient; the bits of one random word
 GELU_TANH = "tanh"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -50,6 +51,8 @@ CASES = [
      "vocab": 97, "gradients": True},
     {"model": "vit", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.05, "steps": 10, "layers": 2,
      "heads": 4, "embed": 64, "patch": 7, "gradients": True},
+    {"model": "bert", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.01, "no_decay": ["bias", "norm"],
+     "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 24, "vocab": 11, "gradients": True},
     {"model": "llama", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "kv_heads": 2, "embed": 64,
      "intermediate": 96, "context": 32, "vocab": 97, "gradients": True},
@@ -166,7 +169,7 @@ def parameters_of(net):
 
 def init_(net, seed, norm_shift):
     key = rng_key(seed, RNG_INIT)
-    transformer = isinstance(net, (GPT2, Llama, ViT))
+    transformer = isinstance(net, (GPT2, Llama, ViT, Bert))
     for index, (name, p) in enumerate(parameters_of(net)):
         kind = kind_of(net, name)
         if kind == "norm":  # keeps 1 and 0
@@ -192,7 +195,7 @@ def init_(net, seed, norm_shift):
 def batch_of(case, first, count):
     """Samples first … first + count - 1: a random label, its class's pattern plus noise."""
     key = rng_key(case["seed"], RNG_SYNTHETIC)
-    if case["model"] in ("gpt2", "llama"):
+    if case["model"] in ("gpt2", "llama", "bert"):
         return tokens_of(case, key, first, count)
     shape = (case["channels"], case["side"], case["side"])
     pixel = np.arange(int(np.prod(shape)))[None, :]
@@ -438,6 +441,63 @@ class Llama(nn.Module):
         return self.lm_head(self.model["norm"](x))
 
 
+class BertLayer(nn.Module):
+    """Names as Hugging Face's; the modules in the order of Cairn's tape."""
+
+    def __init__(self, embed, heads):
+        super().__init__()
+        self.heads = heads
+        self.attention = nn.ModuleDict({
+            "self": nn.ModuleDict({name: nn.Linear(embed, embed) for name in ("query", "key", "value")}),
+            "output": nn.ModuleDict({"dense": nn.Linear(embed, embed), "LayerNorm": nn.LayerNorm(embed, eps=1e-12)})})
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(embed, 4 * embed)})
+        self.output = nn.ModuleDict({"dense": nn.Linear(4 * embed, embed), "LayerNorm": nn.LayerNorm(embed, eps=1e-12)})
+
+    def forward(self, x, seen):
+        b, t, c = x.shape
+        q, k, v = (part(x).view(b, t, self.heads, -1).transpose(1, 2) for part in self.attention["self"].values())
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).reshape(b, t, c)
+        x = self.attention["output"]["LayerNorm"](x + self.attention["output"]["dense"](y))
+        y = self.output["dense"](F.gelu(self.intermediate["dense"](x)))
+        return self.output["LayerNorm"](x + y)
+
+
+class Predictions(nn.Module):
+    def __init__(self, embed, vocab):
+        super().__init__()
+        self.transform = nn.ModuleDict({"dense": nn.Linear(embed, embed), "LayerNorm": nn.LayerNorm(embed, eps=1e-12)})
+        self.bias = nn.Parameter(torch.zeros(vocab))
+
+    def forward(self, x, table):
+        x = self.transform["LayerNorm"](F.gelu(self.transform["dense"](x)))
+        return F.linear(x, table, self.bias)
+
+
+class Bert(nn.Module):
+    """Trailing zeros are padding; the second half of the tokens is of kind 1."""
+
+    def __init__(self, case):
+        super().__init__()
+        embed = case["embed"]
+        tables = {"word_embeddings": case["vocab"], "position_embeddings": case["context"], "token_type_embeddings": 2}
+        self.bert = nn.ModuleDict({
+            "embeddings": nn.ModuleDict({**{name: nn.Embedding(rows, embed) for name, rows in tables.items()},
+                                         "LayerNorm": nn.LayerNorm(embed, eps=1e-12)}),
+            "encoder": nn.ModuleDict({"layer": nn.ModuleList(BertLayer(embed, case["heads"])
+                                                             for _ in range(case["layers"]))})})
+        self.cls = nn.ModuleDict({"predictions": Predictions(embed, case["vocab"])})
+
+    def forward(self, tokens):
+        place, tables = torch.arange(tokens.shape[1]), self.bert["embeddings"]
+        last = torch.where(tokens != 0, place, 0).max(1).values
+        x = tables["word_embeddings"](tokens) + tables["position_embeddings"](place)
+        x = x + tables["token_type_embeddings"]((place >= tokens.shape[1] // 2).long())
+        x = tables["LayerNorm"](x)
+        for layer in self.bert["encoder"]["layer"]:
+            x = layer(x, (place <= last[:, None])[:, None, None])
+        return self.cls["predictions"](x, tables["word_embeddings"].weight)
+
+
 class LeNet(nn.Module):
     def __init__(self, channels, classes):
         super().__init__()
@@ -469,6 +529,8 @@ def build(case):
         return GPT2(case["layers"], case["heads"], case["embed"], case["context"], case["vocab"])
     if case["model"] == "vit":
         return ViT(case)
+    if case["model"] == "bert":
+        return Bert(case)
     if case["model"] == "llama":
         return Llama(case)
     if case["model"] == "resnet50":
@@ -502,7 +564,7 @@ class MeanStatistics:
 
 
 def cast(net, x, dtype):
-    return x if isinstance(net, (GPT2, Llama)) else x.to(dtype)
+    return x if isinstance(net, (GPT2, Llama, Bert)) else x.to(dtype)
 
 
 def optimizer_of(case, net):

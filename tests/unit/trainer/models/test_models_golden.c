@@ -343,6 +343,18 @@ static void vit_follows_pytorch(void **state)
     follows_pytorch("vit");
 }
 
+static void bert_follows_pytorch(void **state)
+{
+    (void)state;
+    follows_pytorch("bert");
+}
+
+static void bert_in_bfloat16_is_as_close_to_float32_as_pytorch(void **state)
+{
+    (void)state;
+    follows("bert", MATH_BF16);
+}
+
 static void vit_in_bfloat16_is_as_close_to_float32_as_pytorch(void **state)
 {
     (void)state;
@@ -367,6 +379,8 @@ int main(void)
         cmocka_unit_test(gpt2_follows_pytorch),
         cmocka_unit_test(gpt2_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(vit_follows_pytorch),
+        cmocka_unit_test(bert_follows_pytorch),
+        cmocka_unit_test(bert_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(vit_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(llama_follows_pytorch),
         cmocka_unit_test(llama_with_tied_weights_follows_pytorch),

@@ -161,6 +161,35 @@ static void vit_has_the_names_and_counts_of_its_sizes(void **state)
     }
 }
 
+/* BERT-base and -large with their vocabulary, as Hugging Face's BertForMaskedLM. */
+static void bert_has_the_names_and_counts_of_its_sizes(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t layers, heads, embed;
+        size_t elements;
+    } rows[] = { { 12, 12, 768, 109514298 }, { 24, 16, 1024, 335174458 } };
+    for (size_t i = 0; i < 2; i++) {
+        struct model_options options = { .arch = "bert",
+                                         .layers = rows[i].layers,
+                                         .heads = rows[i].heads,
+                                         .embed = rows[i].embed,
+                                         .context = 512,
+                                         .vocab = 30522 };
+        struct tape *tape = NULL;
+        assert_int_equal(model_build(&options, &tape), ST_OK);
+        assert_int_equal(tape->param_elements, rows[i].elements);
+        assert_int_equal(tape->param_count, 16 * rows[i].layers + 10);
+        assert_int_equal(tape->input_count, 3);
+        assert_int_equal(tape->tie_count, 1);
+        assert_true(tape_find_param(tape, "bert.embeddings.token_type_embeddings.weight") >= 0);
+        assert_true(tape_find_param(tape, "bert.encoder.layer.11.attention.self.key.bias") >= 0);
+        assert_true(tape_find_param(tape, "cls.predictions.bias") >= 0);
+        assert_int_equal(tape_find_param(tape, "cls.predictions.weight"), -1);
+        tape_free(tape);
+    }
+}
+
 static void vit_takes_images_that_patches_cover(void **state)
 {
     (void)state;
@@ -459,6 +488,7 @@ int main(void)
         cmocka_unit_test(gpt2_has_the_names_and_counts_of_its_sizes),
         cmocka_unit_test(vit_has_the_names_and_counts_of_its_sizes),
         cmocka_unit_test(vit_takes_images_that_patches_cover),
+        cmocka_unit_test(bert_has_the_names_and_counts_of_its_sizes),
         cmocka_unit_test(the_head_of_gpt2_reads_the_embedding),
         cmocka_unit_test(dropout_of_gpt2_is_after_the_embedding_and_before_each_addition),
         cmocka_unit_test(numbers_of_gpt2_that_do_not_fit_are_refused),
