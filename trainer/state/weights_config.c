@@ -9,7 +9,7 @@
 #include "trainer/tape/tape_append.h"
 
 #define CONFIG_BYTES ((size_t)1024 * 1024)
-#define EPSILON      1e-12 /* of trainer/models/vit.c, bert.c */
+#define EPSILON      1e-12 /* of trainer/models/vit.c and trainer/models/bert.c */
 
 /* True if the configuration has that value, or none. */
 static bool is_equal(const json_t *config, const char *name, int64_t value)
