@@ -42,7 +42,7 @@ struct bench {
     struct plan *plan;
     struct optimizer *optimizer;
     bool text;
-    void *inputs[2]; /* images or tokens, labels */
+    void *inputs[3]; /* images or tokens, labels, kinds of tokens */
     float *lane;
     double bytes, flops; /* the machine's, per second */
     double mark;
@@ -104,6 +104,7 @@ static void fill_inputs(struct bench *b)
     const int64_t pixels = side * side * (side > 28 ? 3 : 1);
     const int64_t count = b->text ? n * b->options.context : n;
     int32_t *labels = b->inputs[1] = take(b, (size_t)count * sizeof(int32_t));
+    b->inputs[2] = take(b, (size_t)count * sizeof(int32_t)); /* zeroed */
     for (int64_t i = 0; i < count; i++)
         labels[i] = (int32_t)(b->text ? (i + 1) * 7919 % vocab : i % 10);
     if (b->text) {
@@ -169,7 +170,7 @@ static void open_bench(struct bench *b)
 static void run_step(struct bench *b, int step)
 {
     struct optimizer_report report;
-    const struct plan_call call = { .inputs = { b->inputs[0], b->inputs[1] },
+    const struct plan_call call = { .inputs = { b->inputs[0], b->inputs[1], b->inputs[2] },
                                     .params = optimizer_params(b->optimizer),
                                     .stats = optimizer_stats(b->optimizer),
                                     .lane = b->lane };

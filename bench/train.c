@@ -8,8 +8,8 @@
  *   resnet18, lenet, mlp  28×28×1
  *   resnet50, resnet152   224×224×3
  *   vit                   ViT-B/16, 224×224×3
- *   gpt2, llama           124M and 110M, --seq tokens per sample; a sample of the figures is then a
- *                         token
+ *   gpt2, llama, bert     124M, 110M and 110M, --seq tokens per sample; a sample of the figures is
+ *                         then a token
  *
  * A step here is what a job with one worker does: each lane forward and backward, the exact sum
  * over lanes, norm, update, refresh of the kernels' copies.
@@ -193,7 +193,8 @@ static struct options parse(int argc, char **argv)
     int key;
     while ((key = getopt_long(argc, argv, "", known, NULL)) != -1)
         set_option(&options, key, optarg);
-    options.text = strcmp(options.model, "gpt2") == 0 || strcmp(options.model, "llama") == 0;
+    options.text = strcmp(options.model, "gpt2") == 0 || strcmp(options.model, "llama") == 0 ||
+                   strcmp(options.model, "bert") == 0;
     if (options.batch == 0)
         options.batch = options.text ? 4 : is_large(options.model) ? 8 : 128;
     if (options.seq == 0)

@@ -17,6 +17,7 @@
 #define SIDE          28
 #define SIDE_LARGE    224
 #define VOCAB_LLAMA   32000
+#define VOCAB_BERT    30522
 #define CLASSES       10
 #define CLASSES_LARGE 1000
 #define PEAK_SIDE     2048
@@ -43,6 +44,7 @@ struct train_model {
     size_t sample;   /* elements of the input */
     size_t targets;  /* of a sample */
     void *inputs;    /* images or tokens of the batch, in the device's memory */
+    void *kinds;     /* of tokens: all of the first */
     int32_t *labels; /* there, too */
     struct stream *communication, *copies;
     struct comm *comm;
@@ -102,10 +104,12 @@ static void choose_shape(struct train_model *model)
                                            .classes = large ? CLASSES_LARGE : CLASSES,
                                            .hidden = 256 };
     if (model->input == MODEL_TOKENS) {
-        const bool llama = strcmp(arch, "llama") == 0;
+        const bool llama = strcmp(arch, "llama") == 0, bert = strcmp(arch, "bert") == 0;
         model->shape = (struct model_options){ .arch = arch,
                                                .context = model->options.seq,
-                                               .vocab = llama ? VOCAB_LLAMA : 0,
+                                               .vocab = llama  ? VOCAB_LLAMA
+                                                        : bert ? VOCAB_BERT
+                                                               : 0,
                                                .tied = llama };
         model_text_defaults(&model->shape);
     }
@@ -220,6 +224,7 @@ static void fill_batch(struct train_model *model)
         numbers[i] = (int32_t)rng_below(word_of(i, 1), classes);
     upload(model, model->labels, numbers, 4 * labels);
     model->inputs = take(model->table, model->backend, 4 * inputs);
+    model->kinds = take(model->table, model->backend, 4 * labels); /* zeroed */
     for (size_t i = 0; text && i < inputs; i++)
         numbers[i] = (int32_t)rng_below(word_of(i, 0), classes);
     for (size_t i = 0; !text && i < inputs; i++)
@@ -322,6 +327,7 @@ void train_model_free(struct train_model *model)
     if (model->snapshot != NULL)
         close_snapshot(model);
     model->table->free(model->backend, model->inputs);
+    model->table->free(model->backend, model->kinds);
     model->table->free(model->backend, model->labels);
     if (model->communication != NULL)
         model->table->stream_free(model->backend, model->communication);
@@ -356,7 +362,8 @@ void train_model_step(struct train_model *model)
     for (int lane = 0; lane < model->options.lanes; lane++) {
         size_t first = (size_t)lane * (size_t)model->lane_size;
         const void *inputs = (const char *)model->inputs + 4 * first * model->sample;
-        struct plan_call call = { .inputs = { inputs, model->labels + first * model->targets },
+        struct plan_call call = { .inputs = { inputs, model->labels + first * model->targets,
+                                              model->kinds },
                                   .params = optimizer_params(model->optimizer),
                                   .lane = reducer_lane(model->reducer, 0) };
         bool last = lane == model->options.lanes - 1;

@@ -14,8 +14,8 @@
 struct train_model;
 
 struct train_model_options {
-    const char *arch; /* "gpt2": 124M; "llama": 110M; "resnet50", "resnet152", "vit": 224×224×3;
-                         others: 28×28×1 */
+    const char *arch; /* "gpt2": 124M; "llama", "bert": 110M; "resnet50", "resnet152", "vit":
+                         224×224×3; others: 28×28×1 */
     int64_t batch;    /* samples; lanes must divide it */
     int lanes;
     int64_t seq; /* tokens per sample of text models */

@@ -62,19 +62,22 @@ struct jobspec_duration {
 
 struct jobspec_model {
     enum jobspec_arch arch;
-    int64_t classes;                              /* image models */
-    int64_t hidden;                               /* mlp */
-    enum jobspec_size size;                       /* gpt2; resolved: none, the numbers say it */
-    int64_t layers, heads, width, context, vocab; /* transformers; context: tokens of a sample */
-    int64_t patch;                                /* vit: side in pixels */
-    double dropout;                               /* gpt2, vit */
-    int64_t kv_heads, intermediate;               /* llama */
-    double rope_theta, norm_eps;                  /* llama */
-    bool tied;                /* llama: the output's weight is the table of tokens */
-    char weights[LIMIT_PATH]; /* safetensors to start from; "" : drawn from the seed */
-    int64_t input[3];         /* graph, library: channels, height, width; 0: it reads tokens */
-    char library[LIMIT_PATH]; /* library: what makes the graph */
-    uint64_t parameters;      /* graph: counted */
+    int64_t classes;                /* image models */
+    int64_t hidden;                 /* mlp */
+    enum jobspec_size size;         /* gpt2; resolved: none, the numbers say it */
+    int64_t layers, heads, width;   /* transformers */
+    int64_t context, vocab;         /* text models; context: tokens of a sample */
+    double dropout;                 /* gpt2, vit, bert */
+    int64_t kv_heads, intermediate; /* llama */
+    double rope_theta, norm_eps;    /* llama */
+    bool tied;                      /* llama: the output's weight is the table of tokens */
+    int64_t patch;                  /* vit: side in pixels */
+    int64_t mask;                   /* bert: the token that masks others */
+    double mask_share;              /* bert: of the tokens that are to be guessed */
+    char weights[LIMIT_PATH];       /* safetensors to start from; "" : drawn from the seed */
+    int64_t input[3];               /* graph, library: channels, height, width; 0: it reads tokens */
+    char library[LIMIT_PATH];       /* library: what makes the graph */
+    uint64_t parameters;            /* graph: counted */
 };
 
 /*

@@ -310,6 +310,33 @@ static void fill_size(struct reader *reader)
     model->size = JOBSPEC_SIZE_NONE;
 }
 
+/* The vocabulary of BERT's published weights, and its mask's token; where tokens are bytes, they
+ * stand behind the mask's. */
+#define BERT_VOCAB      30522
+#define BERT_MASK       103
+#define BERT_BYTES_MASK 3
+
+static void resolve_mask(struct reader *reader)
+{
+    const struct jobspec *job = &reader->job;
+    struct jobspec_model *model = &reader->job.model;
+    const bool bytes = job->data.train.format == JOBSPEC_FORMAT_TEXT ||
+                       job->data.eval.format == JOBSPEC_FORMAT_TEXT;
+    if (!reader_has(reader, "model.mask"))
+        model->mask = job->data.train.format == JOBSPEC_FORMAT_TEXT ? BERT_BYTES_MASK : BERT_MASK;
+    const int64_t least = model->mask + 1 + (bytes ? JOBSPEC_VOCAB_BYTES : 1);
+    if (!reader_is_good(reader, "model.mask") || !reader_is_good(reader, "model.vocab") ||
+        model->vocab >= least)
+        return;
+    char way_out[LIMIT_REASON];
+    (void)snprintf(way_out, sizeof(way_out), "set model.vocab to %lld or more, or another mask",
+                   (long long)least);
+    reader_mistake(reader, reader_has(reader, "model.mask") ? "model.mask" : "model.vocab", way_out,
+                   "behind the mask's token, %lld, a vocabulary of %lld has no room for %s",
+                   (long long)model->mask, (long long)model->vocab,
+                   bytes ? "256 bytes" : "a token");
+}
+
 static void resolve_transformer(struct reader *reader)
 {
     struct jobspec *job = &reader->job;
@@ -321,6 +348,8 @@ static void resolve_transformer(struct reader *reader)
         model->vocab = bytes   ? JOBSPEC_VOCAB_BYTES
                        : llama ? JOBSPEC_VOCAB_LLAMA
                                : JOBSPEC_VOCAB_GPT2;
+        if (model->arch == JOBSPEC_ARCH_BERT)
+            model->vocab = bytes ? BERT_BYTES_MASK + 1 + JOBSPEC_VOCAB_BYTES : BERT_VOCAB;
     }
     bool good = reader_is_good(reader, "model.width") && reader_is_good(reader, "model.heads");
     if (good && model->width % model->heads != 0) {
@@ -334,6 +363,8 @@ static void resolve_transformer(struct reader *reader)
     } else if (good && model->arch == JOBSPEC_ARCH_LLAMA) {
         reader_resolve_llama(reader);
     }
+    if (model->arch == JOBSPEC_ARCH_BERT)
+        resolve_mask(reader);
 }
 
 /* A graph or a library. */

@@ -13,7 +13,8 @@
 
 #define FORMATS JOBSPEC_WORDS(JOBSPEC_FORMATS) "| cifar"
 
-#define TEXT_MODELS (FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_LLAMA))
+#define TEXT_MODELS                                                                                \
+    (FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_LLAMA) | FIELD_BIT(JOBSPEC_ARCH_BERT))
 #define IMAGE_MODELS                                                                               \
     (FIELD_BIT(JOBSPEC_ARCH_MLP) | FIELD_BIT(JOBSPEC_ARCH_LENET) |                                 \
      FIELD_BIT(JOBSPEC_ARCH_RESNET18) | FIELD_BIT(JOBSPEC_ARCH_RESNET50) |                         \
@@ -50,8 +51,7 @@
 #define LIBRARY              WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_LIBRARY))
 #define TRANSFORMER          WHEN("model.arch", TEXT_MODELS | FIELD_BIT(JOBSPEC_ARCH_VIT))
 #define VIT                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_VIT))
-#define DROPPING                                                                                   \
-    WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_VIT))
+#define BERT                 WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_BERT))
 #define MLP                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_MLP))
 #define HALF                 WHEN("train.precision", HALVES)
 #define CUDA                 WHEN("workers.device", FIELD_BIT(JOBSPEC_DEVICE_CUDA))
@@ -61,6 +61,10 @@
 #define STOPS                WHEN("train.stop.metric", ~FIELD_BIT(JOBSPEC_METRIC_NONE))
 #define SPIKES               WHEN("recovery.on_spike", ~FIELD_BIT(JOBSPEC_ON_SPIKE_NONE))
 #define BEST                 WHEN("checkpoint.keep.best.metric", ~FIELD_BIT(JOBSPEC_METRIC_NONE))
+
+#define WITH_DROPOUT                                                                               \
+    WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_GPT2) | FIELD_BIT(JOBSPEC_ARCH_VIT) |                \
+                           FIELD_BIT(JOBSPEC_ARCH_BERT))
 
 #define ARCH_BIT(name, word) | FIELD_BIT(name)
 _Static_assert((TEXT_MODELS | IMAGE_MODELS | OWN_MODELS) == (0 JOBSPEC_ARCHS(ARCH_BIT)) &&
@@ -74,7 +78,7 @@ static const struct field fields[] = {
     { "name", FIELD_NAME, FIELD_REQUIRED, AT(name), .example = "name: my-job" },
 
     { "model.arch", FIELD_WORD, FIELD_REQUIRED, AT(model.arch), .example = "arch: resnet18",
-      .words = JOBSPEC_WORDS(JOBSPEC_ARCHS) "| bert" },
+      .words = JOBSPEC_WORDS(JOBSPEC_ARCHS) },
     { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOBSPEC_WORDS(JOBSPEC_SIZES), GPT2 },
     { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", CLASSIFYING },
     { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
@@ -84,7 +88,7 @@ static const struct field fields[] = {
     { "model.context", FIELD_INT, 0, AT(model.context), 1, 1 << 20, .fallback = "1024", READING },
     { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, READING },
     { "model.dropout", FIELD_REAL, FIELD_HIGH_OPEN, AT(model.dropout), 0, 1, .fallback = "0",
-      DROPPING },
+      WITH_DROPOUT },
     { "model.kv_heads", FIELD_INT, 0, AT(model.kv_heads), 1, 1024, LLAMA },
     { "model.intermediate", FIELD_INT, 0, AT(model.intermediate), 1, 1 << 20, LLAMA },
     { "model.rope_theta", FIELD_REAL, 0, AT(model.rope_theta), 1, 1e9, .fallback = "10000", LLAMA },
@@ -92,6 +96,9 @@ static const struct field fields[] = {
       LLAMA },
     { "model.tied", FIELD_BOOL, 0, AT(model.tied), .fallback = "false", LLAMA },
     { "model.patch", FIELD_INT, 0, AT(model.patch), 1, 1024, .fallback = "16", VIT },
+    { "model.mask", FIELD_INT, 0, AT(model.mask), 1, (1 << 20) - 2, BERT },
+    { "model.mask_share", FIELD_REAL, FIELD_LOW_OPEN, AT(model.mask_share), 0, 1,
+      .fallback = "0.15", BERT },
     { "model.weights", FIELD_PATH, 0, AT(model.weights), .example = "weights: gpt2.safetensors" },
     { "model.input", FIELD_SIZES, 0, AT(model.input), 1, 16384, OWN, .example = "[3, 32, 32]" },
     { "model.library", FIELD_PATH, FIELD_WITH_SECTION, AT(model.library), LIBRARY,

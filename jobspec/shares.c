@@ -138,17 +138,6 @@ static uint64_t gpt2_parameters(const struct jobspec_model *model)
     return layers + ((uint64_t)model->vocab + (uint64_t)model->context) * w + 2 * w;
 }
 
-/* A layer: two scales, the matrices of q and of the output, those of k and v, and three of the
- * gated part. Around the layers: the table of tokens, the output's unless it is the same, and a
- * scale. */
-static uint64_t llama_parameters(const struct jobspec_model *model)
-{
-    const uint64_t w = (uint64_t)model->width;
-    const uint64_t kv = w / (uint64_t)model->heads * (uint64_t)model->kv_heads;
-    const uint64_t layer = 2 * w + 2 * w * w + 2 * w * kv + 3 * w * (uint64_t)model->intermediate;
-    return (uint64_t)model->layers * layer + (uint64_t)model->vocab * w * (model->tied ? 1 : 2) + w;
-}
-
 bool jobspec_has_large_patches(const struct jobspec_model *model)
 {
     return model->arch == JOBSPEC_ARCH_VIT && model->patch >= 8;
@@ -164,6 +153,26 @@ static uint64_t vit_parameters(const struct jobspec_model *model)
     const uint64_t layers = (uint64_t)model->layers * (12 * w * w + 13 * w);
     const uint64_t tokens = 1 + along * along;
     return layers + (pixels + 1) * w + w + tokens * w + 2 * w + (w + 1) * (uint64_t)model->classes;
+}
+
+/* A layer: two scales, the matrices of q and of the output, those of k and v, and three of the
+ * gated part. Around the layers: the table of tokens, the output's unless it is the same, and a
+ * scale. */
+static uint64_t llama_parameters(const struct jobspec_model *model)
+{
+    const uint64_t w = (uint64_t)model->width;
+    const uint64_t kv = w / (uint64_t)model->heads * (uint64_t)model->kv_heads;
+    const uint64_t layer = 2 * w + 2 * w * w + 2 * w * kv + 3 * w * (uint64_t)model->intermediate;
+    return (uint64_t)model->layers * layer + (uint64_t)model->vocab * w * (model->tied ? 1 : 2) + w;
+}
+
+/* Layers like GPT-2's. Before them the tables of tokens, positions and kinds, and a norm; behind
+ * them a matrix with its bias, a norm, and a bias of each token. */
+static uint64_t bert_parameters(const struct jobspec_model *model)
+{
+    const uint64_t w = (uint64_t)model->width, vocab = (uint64_t)model->vocab;
+    const uint64_t layers = (uint64_t)model->layers * (12 * w * w + 13 * w);
+    return layers + (vocab + (uint64_t)model->context + 2) * w + 2 * w + w * w + 3 * w + vocab;
 }
 
 /* The last layer of an image model has inputs and a bias for each class. */
@@ -183,10 +192,12 @@ uint64_t jobspec_parameters(const struct jobspec_model *model)
         return 58143808 + 2049 * classes;
     case JOBSPEC_ARCH_GPT2:
         return gpt2_parameters(model);
-    case JOBSPEC_ARCH_LLAMA:
-        return llama_parameters(model);
     case JOBSPEC_ARCH_VIT:
         return vit_parameters(model);
+    case JOBSPEC_ARCH_BERT:
+        return bert_parameters(model);
+    case JOBSPEC_ARCH_LLAMA:
+        return llama_parameters(model);
     case JOBSPEC_ARCH_GRAPH:
         return model->parameters;
     case JOBSPEC_ARCH_LIBRARY:

@@ -20,6 +20,7 @@
     X(JOBSPEC_ARCH_GPT2, "gpt2")                                                                   \
     X(JOBSPEC_ARCH_LLAMA, "llama")                                                                 \
     X(JOBSPEC_ARCH_VIT, "vit")                                                                     \
+    X(JOBSPEC_ARCH_BERT, "bert")                                                                   \
     X(JOBSPEC_ARCH_GRAPH, "graph")                                                                 \
     X(JOBSPEC_ARCH_LIBRARY, "library")
 

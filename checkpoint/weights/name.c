@@ -14,6 +14,16 @@ static bool is_gpt2(const char *arch)
     return strcmp(arch, "gpt2") == 0;
 }
 
+static bool is_bert(const char *arch)
+{
+    return strcmp(arch, "bert") == 0;
+}
+
+static bool is_vit(const char *arch)
+{
+    return strcmp(arch, "vit") == 0;
+}
+
 static bool is_llama(const char *arch)
 {
     return strcmp(arch, "llama") == 0;
@@ -39,7 +49,16 @@ void weights_name(const char *arch, const struct ckpt_tensor *tensor, struct wei
 
 const char *weights_first_part(const char *arch)
 {
-    return is_gpt2(arch) ? "transformer." : is_llama(arch) ? "model." : "";
+    static const struct {
+        const char *arch, *part;
+    } rows[] = {
+        { "gpt2", "transformer." }, { "llama", "model." }, { "vit", "vit." }, { "bert", "bert." }
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (strcmp(rows[i].arch, arch) == 0)
+            return rows[i].part;
+    }
+    return "";
 }
 
 const char *weights_token_table(const char *arch)
@@ -61,6 +80,13 @@ bool weights_pass_over(const char *arch, const char *name)
         return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
                strcmp(name, WEIGHTS_HEAD) == 0;
     }
+    if (is_bert(arch)) {
+        return strstr(name, "pooler.dense.") != NULL || ends_with(name, ".position_ids") ||
+               strncmp(name, "cls.predictions.decoder.", 24) == 0 ||
+               strncmp(name, "cls.seq_relationship.", 21) == 0;
+    }
+    if (is_vit(arch))
+        return ends_with(name, "pooler.dense.weight") || ends_with(name, "pooler.dense.bias");
     if (is_llama(arch))
         return ends_with(name, ".rotary_emb.inv_freq") || strcmp(name, WEIGHTS_HEAD) == 0;
     return ends_with(name, ".num_batches_tracked");

@@ -1,7 +1,7 @@
 /*
  * A model's weights as other people's tools have them: safetensors files with the tensor names and
- * shapes of Hugging Face's transformers (gpt2, llama) and torchvision (resnet…). The other models'
- * names are our own.
+ * shapes of Hugging Face's transformers (gpt2, llama, vit, bert) and torchvision (resnet…). The
+ * other models' names are our own.
  *
  * How a file differs from a checkpoint's tensors:
  *
@@ -14,6 +14,11 @@
  *     llama    same names and shapes; of a file that is read, names may lack "model."; passed over
  *              are the rotary frequencies (rotary_emb.inv_freq), and an lm_head.weight equal to the
  *              token table where the model has one for both
+ *     vit      same names and shapes; of a file that is read, names may lack "vit."; passed over is
+ *              a pooler, which classes don't need
+ *     bert     same names and shapes; of a file that is read, names may lack "bert."; passed over
+ *              are a pooler and the sentence pairs' head (cls.seq_relationship), and the decoder,
+ *              which is the token table and cls.predictions.bias
  *     resnet   same names and shapes
  *              beside each norm a num_batches_tracked, the steps made
  *     any      of a file that is read, all names may begin with what wrappers put there

@@ -250,8 +250,10 @@ enum exit_code cmd_ckpt_export(struct client *client)
     }
     if (code == EXIT_DONE)
         code = write_weights(client, path, reader, &options);
-    if (code == EXIT_DONE && model.arch == JOBSPEC_ARCH_LLAMA)
-        code = ckpt_write_config(client, client->args.operands[1], &model, &options);
+    const bool has_config = model.arch == JOBSPEC_ARCH_LLAMA || model.arch == JOBSPEC_ARCH_VIT ||
+                            model.arch == JOBSPEC_ARCH_BERT;
+    if (code == EXIT_DONE && has_config)
+        code = ckpt_write_config(client, client->args.operands[1], &model, reader, &options);
     ckpt_close(reader);
     return code;
 }

@@ -1,15 +1,20 @@
 """What other people's libraries say of files that Cairn wrote. Run by the peer's Python: torch,
 safetensors, transformers. Prints one JSON object.
 
+    peer_tools.py bert-loss DIR TEXT SEED        mean loss of what from_pretrained reads there, of tokens masked as Cairn does it
+    peer_tools.py bert-make DIR CONFIG           a new BertForMaskedLM, by save_pretrained
     peer_tools.py gpt2-loss FILE TEXT CONFIG     mean loss of transformers' GPT2LMHeadModel
     peer_tools.py gpt2-make DIR CONFIG           a new GPT2LMHeadModel, by save_pretrained
     peer_tools.py llama-loss DIR TEXT            mean loss of what from_pretrained reads there
     peer_tools.py llama-make DIR CONFIG          a new LlamaForCausalLM, by save_pretrained
     peer_tools.py resnet18-loss FILE IMAGES LABELS
+    peer_tools.py vit-loss DIR IMAGES LABELS     mean loss of what from_pretrained reads there
+    peer_tools.py vit-make DIR CONFIG            a new ViTForImageClassification, by save_pretrained
     peer_tools.py rewrite FILE OUT               load and save by the safetensors library
 """
 import json
 import sys
+from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -72,6 +77,55 @@ def llama_loss(folder, text):
     return loss_of(model.eval(), text, model.config.max_position_embeddings)
 
 
+def bert_make(folder, config):
+    from transformers import BertConfig, BertForMaskedLM
+    torch.manual_seed(4)
+    return make(BertForMaskedLM(BertConfig(**json.loads(config))), folder)
+
+
+def masked(window, sample, seed, vocab, mask=3, share=0.15):
+    """What the model reads and what it has to guess: trainer/data/batch.h, in evaluation."""
+    import numpy as np
+    sys.path.append(str(Path(__file__).parents[1] / "golden/torch"))
+    from make_reference import philox, rng_key, uniform
+    place = np.arange(len(window))
+    draw = philox([place, place * 0 + 1, place * 0 + sample, place * 0 + 0xFFFFFFFF], rng_key(seed, 3))
+    token = np.array(window) + mask + 1
+    guessed, kind = uniform(draw[0]) < np.float32(share), uniform(draw[1])
+    other = mask + 1 + (draw[2] * np.uint64(vocab - mask - 1) >> np.uint64(32)).astype(np.int64)
+    shown = np.where(~guessed | (kind >= np.float32(0.9)), token, np.where(kind < np.float32(0.8), mask, other))
+    return torch.from_numpy(shown), torch.from_numpy(np.where(guessed, token, -1))
+
+
+def bert_loss(folder, text, seed):
+    from transformers import AutoModelForMaskedLM
+    model, about = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(about[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), about
+    data, context = list(open(text, "rb").read()), model.config.max_position_embeddings
+    total = count = 0
+    with torch.no_grad():
+        for sample in range(len(data) // context):
+            shown, labels = masked(data[sample * context:(sample + 1) * context], sample, int(seed), model.config.vocab_size)
+            logits = model.eval()(shown[None]).logits[0].double()
+            total += F.cross_entropy(logits, labels, reduction="sum", ignore_index=-1).item()
+            count += int((labels >= 0).sum())
+    return {"loss": total / count, "targets": count}
+
+
+def vit_make(folder, config):
+    from transformers import ViTConfig, ViTForImageClassification
+    torch.manual_seed(4)
+    return make(ViTForImageClassification(ViTConfig(**json.loads(config))), folder)
+
+
+def vit_loss(folder, images, labels):
+    from transformers import AutoModelForImageClassification
+    model, about = AutoModelForImageClassification.from_pretrained(folder, output_loading_info=True)
+    assert not any(about[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), about
+    with torch.no_grad():
+        return image_loss(lambda pixels: model.eval()(pixels).logits, images, labels)
+
+
 class Block(nn.Module):
     """torchvision's BasicBlock."""
     def __init__(self, inputs, outputs, stride):
@@ -110,15 +164,19 @@ class ResNet18(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+def image_loss(model, images, labels):
+    pixels = torch.frombuffer(bytearray(open(images, "rb").read()[16:]), dtype=torch.uint8)
+    targets = torch.frombuffer(bytearray(open(labels, "rb").read()[8:]), dtype=torch.uint8)
+    logits = model(pixels.reshape(-1, 1, 28, 28).float() / 255)
+    return {"loss": F.cross_entropy(logits.double(), targets.long()).item()}
+
+
 def resnet18_loss(path, images, labels):
     model = ResNet18()
     model.load_state_dict(load_file(path))  # strict: every name, num_batches_tracked, too
-    pixels = torch.frombuffer(bytearray(open(images, "rb").read()[16:]), dtype=torch.uint8)
-    targets = torch.frombuffer(bytearray(open(labels, "rb").read()[8:]), dtype=torch.uint8)
     with torch.no_grad():
-        logits = model.eval()(pixels.reshape(-1, 1, 28, 28).float() / 255)
-    loss = F.cross_entropy(logits.double(), targets.long()).item()
-    return {"loss": loss, "batches": int(model.bn1.num_batches_tracked)}
+        found = image_loss(model.eval(), images, labels)
+    return {**found, "batches": int(model.bn1.num_batches_tracked)}
 
 
 def rewrite(path, out):
@@ -127,8 +185,8 @@ def rewrite(path, out):
     return {"tensors": len(tensors)}
 
 
-COMMANDS = {"gpt2-loss": gpt2_loss, "gpt2-make": gpt2_make, "llama-loss": llama_loss, "llama-make": llama_make,
-            "resnet18-loss": resnet18_loss, "rewrite": rewrite}
+COMMANDS = {"bert-loss": bert_loss, "bert-make": bert_make, "gpt2-loss": gpt2_loss, "gpt2-make": gpt2_make, "llama-loss": llama_loss, "llama-make": llama_make,
+            "resnet18-loss": resnet18_loss, "rewrite": rewrite, "vit-loss": vit_loss, "vit-make": vit_make}
 
 if __name__ == "__main__":
     print(json.dumps(COMMANDS[sys.argv[1]](*sys.argv[2:])))

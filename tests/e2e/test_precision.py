@@ -1,4 +1,4 @@
-"""Equal bits for every number of workers and with a kill: text models and an image model, fp32 and bf16; also where
+"""Equal bits for every number of workers and with a kill: text models and image models, fp32 and bf16; also where
 values are computed again in place of being kept.
 
 Of 1, 2 and 4 workers one number each, drawn by a seed (CAIRN_SEED); CAIRN_TEST_FULL: all.
@@ -47,6 +47,8 @@ workers: {count: 2}
 checkpoint: {every: 2 steps, keep: {last: 2}, store: checkpoints/, memory_every: none}
 """
 
+VIT = IMAGES.replace("arch: resnet18, classes: 10", "arch: vit, classes: 10, layers: 2, heads: 2, width: 32, patch: 7, dropout: 0.1")
+BERT = TEXT.replace("arch: gpt2", "arch: bert")
 LLAMA = TEXT.replace("arch: gpt2", "arch: llama").replace("heads: 2", "heads: 4, kv_heads: 2").replace(", dropout: 0.1", "")
 
 
@@ -80,7 +82,7 @@ def numbers_of_workers(job, precision):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("job", [TEXT, IMAGES, LLAMA], ids=["gpt2", "resnet18", "llama"])
+@pytest.mark.parametrize("job", [TEXT, IMAGES, LLAMA, VIT, BERT], ids=["gpt2", "resnet18", "llama", "vit", "bert"])
 def test_workers_and_kills_change_no_bit(job, precision):
     for workers in numbers_of_workers(job[:40], precision):
         rank = workers - 1

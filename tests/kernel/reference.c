@@ -76,10 +76,8 @@ void reference_params(const struct op_spec *spec, int64_t out[OP_PARAM_MAX])
         out[0] = attr->out * columns;
     if (attr->bias)
         out[1] = attr->out;
-    if (spec->op == OP_LAYER_NORM) {
-        out[0] = columns;
-        out[1] = attr->rms ? 0 : columns;
-    }
+    if (spec->op == OP_LAYER_NORM)
+        out[0] = out[attr->rms ? 0 : 1] = columns;
     if (spec->op == OP_BATCH_NORM)
         out[0] = out[1] = in[1];
     if (spec->op == OP_EMBEDDING) {

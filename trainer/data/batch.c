@@ -71,14 +71,44 @@ static void fill_image(const struct batch_source *source, uint64_t sample, uint6
     convert_moved(image, &dataset->shape, dy, dx, mirror, x);
 }
 
+/* Row j of a micro-batch of masked tokens. */
+static void fill_masked(const struct batch_source *source, const uint32_t place[2], uint32_t j,
+                        const int32_t *window, const struct batch *out)
+{
+    const struct dataset *dataset = source->dataset;
+    const size_t context = (size_t)dataset->context;
+    const int32_t mask = dataset->mask, separator = mask - 1;
+    const uint32_t others = (uint32_t)(dataset->classes - mask - 1);
+    const uint64_t key = rng_key(source->seed, RNG_AUGMENT);
+    int32_t *x = (int32_t *)out->x + j * context, *labels = out->labels + j * context;
+    int32_t *kinds = (int32_t *)out->x + (source->micro_batch + j) * context;
+    bool second = false;
+    for (size_t t = 0; t < context; t++) {
+        const int32_t token = window[t];
+        const struct rng_counter draw = rng_words(key, (uint32_t)t, 1, place[0], place[1]);
+        const bool guessed = token > mask && rng_uniform(draw.word[0]) < source->mask_share;
+        const float kind = rng_uniform(draw.word[1]);
+        const bool kept = !guessed || kind >= 0.9f;
+        const int32_t other = mask + 1 + (int32_t)rng_below(draw.word[2], others);
+        labels[t] = guessed ? token : -1;
+        x[t] = kept ? token : kind < 0.8f ? mask : other;
+        kinds[t] = token != 0 && second;
+        second = second || (token == separator && separator > 0);
+    }
+}
+
 /* Row j of a micro-batch: a window of tokens. */
-static enum status fill_text(const struct batch_source *source, uint64_t sample, uint32_t j,
+static enum status fill_text(const struct batch_source *source, const uint32_t place[2], uint32_t j,
                              int32_t *room, const struct batch *out, struct reason *reason)
 {
     size_t context = (size_t)source->dataset->context;
-    enum status st = dataset_window(source->dataset, sample, room, reason);
+    enum status st = dataset_window(source->dataset, place[0], room, reason);
     if (st != ST_OK)
         return st;
+    if (source->dataset->mask > 0) {
+        fill_masked(source, place, j, room, out);
+        return ST_OK;
+    }
     memcpy((int32_t *)out->x + j * context, room, context * sizeof(int32_t));
     memcpy(out->labels + j * context, room + 1, context * sizeof(int32_t));
     return ST_OK;
@@ -97,10 +127,13 @@ struct batch_sizes batch_sizes(const struct batch_source *source)
                                      .draw = draw,
                                      .room = image };
     }
-    return (struct batch_sizes){ .x = rows * context * sizeof(int32_t),
-                                 .labels = rows * context * sizeof(int32_t),
+    const size_t plane = rows * context * sizeof(int32_t);
+    const bool masked = dataset->mask > 0;
+    return (struct batch_sizes){ .x = masked ? 2 * plane : plane,
+                                 .labels = plane,
                                  .draw = draw,
-                                 .room = (context + 1) * sizeof(int32_t) };
+                                 .room = dataset_window_tokens(dataset) * sizeof(int32_t),
+                                 .kinds = masked ? plane : 0 };
 }
 
 static void begin_draw(const struct batch_source *source, uint64_t step, uint32_t *draw)
@@ -128,7 +161,8 @@ enum status batch_fill(const struct batch_source *source, const struct batch_pla
         uint64_t sample = rng_permute(source->seed, epoch, dataset->samples, at + j);
         out->draw[OP_DRAW_SAMPLES + j] = (uint32_t)sample;
         if (dataset->context > 0) {
-            enum status st = fill_text(source, sample, j, room, out, reason);
+            const uint32_t of[2] = { (uint32_t)sample, (uint32_t)place->step };
+            enum status st = fill_text(source, of, j, room, out, reason);
             if (st != ST_OK)
                 return st;
             continue;
@@ -150,6 +184,9 @@ static void fill_nothing(const struct batch_source *source, uint32_t j, const st
         return;
     }
     memset((int32_t *)out->x + j * context, 0, context * sizeof(int32_t));
+    if (source->dataset->mask > 0) /* its kinds */
+        memset((int32_t *)out->x + (source->micro_batch + j) * context, 0,
+               context * sizeof(int32_t));
     for (size_t t = 0; t < context; t++)
         out->labels[j * context + t] = -1;
 }
@@ -165,7 +202,8 @@ enum status batch_fill_eval(const struct batch_source *source, const struct batc
         if (at + j >= dataset->samples) {
             fill_nothing(source, j, out);
         } else if (dataset->context > 0) {
-            enum status st = fill_text(source, at + j, j, room, out, reason);
+            const uint32_t of[2] = { (uint32_t)(at + j), BATCH_EVAL_STEP };
+            enum status st = fill_text(source, of, j, room, out, reason);
             if (st != ST_OK)
                 return st;
         } else {

@@ -236,13 +236,15 @@ static enum status open_tokens(const struct dataset_options *options, struct dat
         return st;
     uint64_t count = tokens_count(dataset->tokens);
     uint64_t context = (uint64_t)options->context;
-    uint64_t samples = count == 0 ? 0 : (count - 1) / context;
+    const uint64_t more = options->mask > 0 ? 0 : 1;
+    uint64_t samples = count == 0 ? 0 : (count - more) / context;
+    dataset->first = options->mask > 0 && to.text ? dataset->mask + 1 : 0;
     if (samples == 0 || samples > SAMPLES_MAX) {
         reason_set(reason,
-                   "%s: its %llu tokens make %llu windows of model.context + 1 (%llu), but a "
+                   "%s: its %llu tokens make %llu windows of model.context%s (%llu), but a "
                    "data set has from 1 to %u; change model.context or take other data",
                    path, (unsigned long long)count, (unsigned long long)samples,
-                   (unsigned long long)context + 1, SAMPLES_MAX);
+                   more > 0 ? " + 1" : "", (unsigned long long)(context + more), SAMPLES_MAX);
         return ST_CONFIG;
     }
     dataset->samples = samples;
@@ -269,6 +271,7 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
     bool text = options->context > 0;
     dataset->classes = options->classes;
     dataset->context = options->context;
+    dataset->mask = (int32_t)options->mask;
     dataset->split = options->split;
     enum status st = ST_OK;
     if (format == JOBSPEC_FORMAT_SYNTHETIC) {
@@ -395,13 +398,18 @@ static void synthesize_text(const struct dataset *d, uint64_t sample, int32_t *o
 {
     uint32_t vocab = (uint32_t)d->classes;
     uint32_t token = 0;
-    for (uint32_t i = 0; i <= (uint32_t)d->context; i++) {
+    for (uint32_t i = 0; i < dataset_window_tokens(d); i++) {
         struct rng_counter own = rng_words(d->key, i, 3, (uint32_t)sample, (uint32_t)d->split);
         struct rng_counter follower = rng_words(d->key, token, 4, 0, 0);
         bool any = i == 0 || rng_below(own.word[0], 4) == 0;
         token = rng_below(any ? own.word[1] : follower.word[0], vocab);
         out[i] = (int32_t)token;
     }
+}
+
+size_t dataset_window_tokens(const struct dataset *dataset)
+{
+    return (size_t)dataset->context + (dataset->mask > 0 ? 0 : 1);
 }
 
 enum status dataset_window(const struct dataset *dataset, uint64_t sample, int32_t *out,
@@ -415,7 +423,10 @@ enum status dataset_window(const struct dataset *dataset, uint64_t sample, int32
     }
     uint64_t context = (uint64_t)dataset->context;
     struct tokens_range range = { .at = sample * context,
-                                  .count = context + 1,
+                                  .count = dataset_window_tokens(dataset),
                                   .vocab = dataset->classes };
-    return tokens_read(dataset->tokens, &range, out, reason);
+    enum status st = tokens_read(dataset->tokens, &range, out, reason);
+    for (uint64_t i = 0; st == ST_OK && i < range.count; i++)
+        out[i] += dataset->first;
+    return st;
 }

@@ -11,6 +11,8 @@
  * A pixel p becomes p / 255 in float32, what PyTorch's ToTensor gives. Sample i of a stream of
  * tokens is the window of context + 1 tokens from i·context on: the first context of them are what
  * the model reads, the last context the labels. Tokens after the last whole window are left out.
+ * For a model of masked tokens it is a window of context tokens, of which batch.h makes both; bytes
+ * are then the tokens behind the mask's: byte b is token mask + 1 + b.
  *
  * Use: dataset_open (headers and labels: shape and number of samples are known) → dataset_load (the
  *      images, perhaps in a thread of its own) → reading
@@ -45,6 +47,8 @@ struct dataset {
     int64_t context;            /* tokens that the model reads at once; 0: images */
     uint64_t samples;
     int64_t classes;       /* or the vocabulary */
+    int32_t mask;          /* a model of masked tokens: what stands for one; else 0 */
+    int32_t first;         /* token that stands for the byte 0; 0 of tokens */
     struct tokens *tokens; /* NULL: images or synthetic */
     uint8_t *pixels;       /* [samples, C, H, W]; NULL: tokens or synthetic */
     uint8_t *labels;       /* [samples]; NULL: tokens or synthetic */
@@ -63,6 +67,7 @@ struct dataset_options {
     enum dataset_split split;
     int64_t classes;             /* labels or tokens are below it */
     int64_t context;             /* a text model's; 0: an image model */
+    int64_t mask;                /* a model of masked tokens: their token, from 1; else 0 */
     uint64_t seed;               /* synthetic */
     struct dataset_shape shape;  /* synthetic images: what the model wants */
     bool watched;                /* their content must stay what it is: tokens.h */
@@ -88,7 +93,9 @@ size_t dataset_image_elements(const struct dataset *dataset);
 const uint8_t *dataset_image(const struct dataset *dataset, uint64_t sample, uint8_t *room);
 int32_t dataset_label(const struct dataset *dataset, uint64_t sample);
 
-/* The context + 1 tokens of one sample.
+/* Returns the tokens of one sample: context + 1, or masked ones context. */
+size_t dataset_window_tokens(const struct dataset *dataset);
+/* Reads the tokens of one sample.
  * Errors: ST_CONFIG   one is not below the vocabulary
  *         ST_CHANGED  a file is not what it was when it was hashed */
 MUST_CHECK enum status dataset_window(const struct dataset *dataset, uint64_t sample, int32_t *out,

@@ -133,6 +133,11 @@ void feed_move(struct feed *feed, const struct prefetch_share *share)
     prefetch_move(feed->ring, share);
 }
 
+static const void *kinds_of(const struct feed *feed, const void *x)
+{
+    return feed->sizes.kinds == 0 ? NULL : (const char *)x + feed->sizes.kinds;
+}
+
 static enum status copy_in(struct feed *feed, void *to, const void *from, size_t bytes)
 {
     const struct device *d = feed->device;
@@ -154,11 +159,12 @@ static enum status stage_next(struct feed *feed, struct feed_entry *entry)
     entry->end = item == NULL;
     if (item == NULL)
         return ST_OK;
-    entry->item = (struct feed_item){ .step = item->step,
-                                      .lane = item->lane,
-                                      .micro = item->micro,
-                                      .inputs = { entry->x, entry->labels },
-                                      .draw = item->draw != NULL ? entry->draw : NULL };
+    entry->item =
+        (struct feed_item){ .step = item->step,
+                            .lane = item->lane,
+                            .micro = item->micro,
+                            .inputs = { entry->x, entry->labels, kinds_of(feed, entry->x) },
+                            .draw = item->draw != NULL ? entry->draw : NULL };
     st = d->table->event_wait(d->backend, entry->consumed, d->input);
     if (st == ST_OK)
         st = copy_in(feed, entry->x, item->x, feed->sizes.x);
@@ -184,7 +190,7 @@ static enum status take_host(struct feed *feed, const struct feed_item **out)
     feed->item = (struct feed_item){ .step = item->step,
                                      .lane = item->lane,
                                      .micro = item->micro,
-                                     .inputs = { item->x, item->labels },
+                                     .inputs = { item->x, item->labels, kinds_of(feed, item->x) },
                                      .draw = item->draw };
     *out = &feed->item;
     return ST_OK;

@@ -24,7 +24,7 @@ struct feed;
 struct feed_item {
     uint64_t step; /* evaluation: the batch */
     uint32_t lane, micro;
-    const void *inputs[TAPE_INPUTS_MAX]; /* x, labels */
+    const void *inputs[TAPE_INPUTS_MAX]; /* x, labels, kinds of masked tokens */
     const uint32_t *draw;                /* NULL in evaluation */
 };
 

@@ -34,12 +34,13 @@ static enum status evaluate_all(struct worker *w, struct own_results *own)
         if (progress_stopped(w->options.progress))
             return ST_STALE;
         struct evaluation_batch *batch = result_of(own, item);
-        struct plan_call call = { .inputs = { item->inputs[0], item->inputs[1] },
-                                  .params = worker_evaluated(w),
+        struct plan_call call = { .params = worker_evaluated(w),
                                   .stats = optimizer_stats(w->optimizer),
                                   .loss_sum = &batch->loss,
                                   .correct = &batch->correct,
                                   .counted = &batch->counted };
+        for (int i = 0; i < TAPE_INPUTS_MAX; i++)
+            call.inputs[i] = item->inputs[i];
         st = plan_forward(w->eval_plans[0], &call);
         if (st == ST_OK)
             st = feed_done(w->eval_batches);

@@ -17,8 +17,9 @@ static const struct architecture architectures[] = {
     { "resnet50", MODEL_IMAGES, model_resnet50 },
     { "resnet152", MODEL_IMAGES, model_resnet152 },
     { "gpt2", MODEL_TOKENS, model_gpt2 },
-    { "llama", MODEL_TOKENS, model_llama },
     { "vit", MODEL_IMAGES, model_vit },
+    { "bert", MODEL_TOKENS, model_bert },
+    { "llama", MODEL_TOKENS, model_llama },
 };
 
 static const struct architecture *find_architecture(const char *arch)

@@ -12,5 +12,6 @@ int model_resnet18(struct tape *tape, int images, const struct model_options *op
 int model_resnet50(struct tape *tape, int images, const struct model_options *options);
 int model_resnet152(struct tape *tape, int images, const struct model_options *options);
 int model_gpt2(struct tape *tape, int tokens, const struct model_options *options);
-int model_llama(struct tape *tape, int tokens, const struct model_options *options);
 int model_vit(struct tape *tape, int images, const struct model_options *options);
+int model_bert(struct tape *tape, int tokens, const struct model_options *options);
+int model_llama(struct tape *tape, int tokens, const struct model_options *options);

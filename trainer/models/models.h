@@ -4,6 +4,7 @@
  * Inputs of a tape made here, in this order:
  *   image models  images f32 [1, C, H, W], labels i32 [1]
  *   text models   tokens i32 [1, T],       labels i32 [1, T]
+ *   bert          tokens i32 [1, T],       labels i32 [1, T],  kinds i32 [1, T]: 0, 1
  *
  * Thread: any.
  */
@@ -18,7 +19,8 @@
 enum model_input { MODEL_IMAGES, MODEL_TOKENS };
 
 struct model_options {
-    const char *arch; /* as trainer/models/architectures.c has them: "mlp", "vit", … */
+    /* "mlp", "lenet", "resnet18", "resnet50", "resnet152", "gpt2", "llama", "vit", "bert" */
+    const char *arch;
     float label_smoothing;
 
     /* of image models */
@@ -45,8 +47,8 @@ struct model_options {
 MUST_CHECK enum status model_input(const char *arch, enum model_input *out);
 
 /* Fills in the numbers of a transformer that are 0: with the smallest GPT-2's, whose layers are
- * those of ViT-B, too; and its patch. A Llama then has as many heads of k and v as of q, 2048
- * columns within its gated parts, a base of 10000 and an epsilon of 1e-5. */
+ * those of ViT-B, too; a Llama then has as many heads of k and v as of q, 2048 columns within its
+ * gated parts, a base of 10000 and an epsilon of 1e-5, and a ViT patches of 16 pixels. */
 void model_text_defaults(struct model_options *options);
 
 /*

@@ -3,8 +3,8 @@
  * attention in both directions, and classes from the class token.
  *
  * Source: Dosovitskiy et al., "An image is worth 16x16 words: transformers for image recognition at
- * scale", ICLR 2021; names and layers as Hugging Face's ViTForImageClassification, but that query,
- * key and value are one product. Weights normal(0, 0.02), biases 0.
+ * scale", ICLR 2021; names and layers as in Hugging Face's files of ViTForImageClassification.
+ * Query, key and value are one product. Weights normal(0, 0.02), biases 0.
  */
 #include <stdio.h>
 
@@ -38,13 +38,18 @@ static int project(struct tape *tape, const char *name, int y, int x,
 
 static int layer(struct tape *tape, int x, int64_t index, const struct model_options *options)
 {
-    struct tape_linear qkv = { .out = 3 * options->embed, .bias = true, .std = STD };
+    const int64_t width = options->embed;
+    struct tape_linear qkv = { .out = 3 * width,
+                               .bias = true,
+                               .std = STD,
+                               .parts = {
+                                   { "query", width }, { "key", width }, { "value", width } } };
     struct tape_linear wide = {
         .out = 4 * options->embed, .bias = true, .activation = ACTIVATION_GELU_ERF, .std = STD
     };
 
     int y = tape_layer_norm_eps(tape, layer_name(index, "layernorm_before").text, x, EPSILON);
-    y = tape_linear(tape, layer_name(index, "attention.attention.qkv").text, y, &qkv);
+    y = tape_linear(tape, layer_name(index, "attention.attention").text, y, &qkv);
     y = tape_attention_both(tape, y, TAPE_NO_TOKENS, (int)options->heads);
     x = project(tape, layer_name(index, "attention.output.dense").text, y, x, options);
     y = tape_layer_norm_eps(tape, layer_name(index, "layernorm_after").text, x, EPSILON);

@@ -9,6 +9,7 @@
 #include "trainer/tape/tape_append.h"
 
 #define CONFIG_BYTES ((size_t)1024 * 1024)
+#define EPSILON      1e-12 /* of trainer/models/vit.c and trainer/models/bert.c */
 
 /* True if the configuration has that value, or none. */
 static bool is_equal(const json_t *config, const char *name, int64_t value)
@@ -22,11 +23,11 @@ static bool is_equal(const json_t *config, const char *name, int64_t value)
 static bool is_of_model(const json_t *config, const struct jobspec_model *model)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));
-    const bool llama = model->arch == JOBSPEC_ARCH_LLAMA;
+    const bool gpt2 = model->arch == JOBSPEC_ARCH_GPT2;
     return json_is_object(config) &&
            (type == NULL || strcmp(type, jobspec_arch_word(model->arch)) == 0) &&
-           is_equal(config, llama ? "num_hidden_layers" : "n_layer", model->layers) &&
-           is_equal(config, llama ? "hidden_size" : "n_embd", model->width);
+           is_equal(config, gpt2 ? "n_layer" : "num_hidden_layers", model->layers) &&
+           is_equal(config, gpt2 ? "n_embd" : "hidden_size", model->width);
 }
 
 static bool is_near(const json_t *said, double value)
@@ -136,6 +137,39 @@ static enum status compare_llama(const json_t *config, const char *path,
     return ST_CONFIG;
 }
 
+/* Of BERT, too. */
+static enum status compare_vit(const json_t *config, const char *path,
+                               const struct jobspec_model *model, struct reason *reason)
+{
+    const char *activation = json_string_value(json_object_get(config, "hidden_act"));
+    const json_t *heads = json_object_get(config, "num_attention_heads");
+    if (!is_equal(config, "num_attention_heads", model->heads))
+        return refuse_heads(path, "heads", "heads", json_integer_value(heads), model->heads,
+                            reason);
+    const char *other = NULL;
+    if (activation != NULL && strcmp(activation, "gelu") != 0) {
+        other = "hidden_act";
+    } else if (!is_near(json_object_get(config, "layer_norm_eps"), EPSILON)) {
+        other = "layer_norm_eps";
+    } else if (json_is_false(json_object_get(config, "qkv_bias"))) {
+        other = "qkv_bias";
+    }
+    if (other == NULL)
+        return ST_OK;
+    reason_set(reason, "model.weights: %s: its %s isn't that of %s here; take other weights", path,
+               other, jobspec_arch_word(model->arch));
+    return ST_CONFIG;
+}
+
+static enum status compare(const json_t *config, const char *path,
+                           const struct jobspec_model *model, struct reason *reason)
+{
+    if (model->arch == JOBSPEC_ARCH_GPT2)
+        return compare_gpt2(config, path, model, reason);
+    return model->arch == JOBSPEC_ARCH_LLAMA ? compare_llama(config, path, model, reason)
+                                             : compare_vit(config, path, model, reason);
+}
+
 enum status weights_config_check(const struct jobspec *job, const struct io *io,
                                  struct reason *reason)
 {
@@ -143,8 +177,7 @@ enum status weights_config_check(const struct jobspec *job, const struct io *io,
     auto_free char *text = NULL;
     size_t size = 0;
     const char *file = job->model.weights, *last = strrchr(file, '/');
-    const bool llama = job->model.arch == JOBSPEC_ARCH_LLAMA;
-    if (!jobspec_is_text(&job->model) || last == NULL)
+    if ((!jobspec_is_text(&job->model) && job->model.arch != JOBSPEC_ARCH_VIT) || last == NULL)
         return ST_OK;
     const int length = snprintf(path, sizeof(path), "%.*s/config.json", (int)(last - file), file);
     if (length < 0 || (size_t)length >= sizeof(path) ||
@@ -153,7 +186,7 @@ enum status weights_config_check(const struct jobspec *job, const struct io *io,
     json_t *config = json_loadb(text, size, 0, NULL);
     enum status st = ST_OK;
     if (config != NULL && is_of_model(config, &job->model))
-        st = (llama ? compare_llama : compare_gpt2)(config, path, &job->model, reason);
+        st = compare(config, path, &job->model, reason);
     json_decref(config);
     return st;
 }

@@ -1,6 +1,6 @@
 /*
  * Facts that a safetensors file's tensors don't show: the config.json that Hugging Face's libraries
- * write beside it says how many heads there were, and other numbers of a text model that no shape
+ * write beside it says how many heads there were, and other numbers of a transformer that no shape
  * tells.
  *
  * Thread: any.

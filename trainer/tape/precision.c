@@ -17,12 +17,16 @@ static enum dtype dtype_of(enum math math)
     check_failed("math", __FILE__, __LINE__);
 }
 
-/* True if a later node adds the value to what it computes: the stream of a model whose norms come
- * behind the addition, as BERT's, is what the norms write. */
+/* True if a later node adds the value, or what a dropout leaves of it, to what it computes: the
+ * stream of a model whose norms come behind the addition, as BERT's, is what the norms write. */
 static bool is_residual(const struct tape *tape, int value)
 {
     for (int n = tape->values[value].producer + 1; n < tape->node_count; n++) {
-        if (tape->nodes[n].attr.residual && tape->nodes[n].in[1] == value)
+        const struct tape_node *node = &tape->nodes[n];
+        if (node->attr.residual && node->in[1] == value)
+            return true;
+        if (node->op == OP_DROPOUT && node->in[0] == value && !node->attr.residual &&
+            is_residual(tape, node->out))
             return true;
     }
     return false;

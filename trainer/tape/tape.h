@@ -140,8 +140,8 @@ int tape_max_pool(struct tape *tape, int x, int kernel, int stride, int pad);
 int tape_global_avg_pool(struct tape *tape, int x);
 int tape_flatten(struct tape *tape, int x);
 
-/* Rows of a weight that are a parameter of their own. They lie one after the other, so that to the
- * node they are one matrix; checkpoints name them one by one. */
+/* Rows of a weight that are a parameter of their own, and so are their biases. They lie one after
+ * the other, so that to the node they are one matrix; checkpoints name them one by one. */
 struct tape_part {
     const char *name;
     int64_t rows;
@@ -155,21 +155,22 @@ struct tape_linear {
     int residual;
     const char *tied; /* name of an earlier parameter [out, in] that is the weight; NULL: own */
     float std;        /* > 0: weight normal(0, std), bias 0; 0: PyTorch's default */
-    /* The weight's parts, whose rows sum to `out`; the first without a name: it is one. Not with a
-     * bias, and not tied. */
+    /* The weight's parts, whose rows sum to `out`; the first without a name: it is one. Not
+     * tied. */
     struct tape_part parts[TAPE_PARTS_MAX];
 };
-/* Parameters NAME.weight (unless tied), NAME.bias; with parts NAME.PART.weight of each. */
+/* Parameters NAME.weight (unless tied), NAME.bias; with parts NAME.PART.weight of each, then
+ * NAME.PART.bias of each. */
 int tape_linear(struct tape *tape, const char *name, int x, const struct tape_linear *linear);
 
 /* norm(x)·γ + β over the last dim of x; eps 1e-5. Parameters NAME.weight (γ), NAME.bias (β). */
 int tape_layer_norm(struct tape *tape, const char *name, int x);
+/* The same with another eps, as other models have it. */
+int tape_layer_norm_eps(struct tape *tape, const char *name, int x, float eps);
 /* x/√(mean x² + eps)·γ over the last dim of x. Parameter NAME.weight (γ). */
 int tape_rms_norm(struct tape *tape, const char *name, int x, float eps);
 /* silu of the first half of x's last dim, times the second half. */
 int tape_gated(struct tape *tape, int x);
-/* The same with another eps, as other models have it. */
-int tape_layer_norm_eps(struct tape *tape, const char *name, int x, float eps);
 
 struct tape_embedding {
     const char *token, *position; /* names; position NULL: none */
@@ -183,9 +184,6 @@ int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *e
 
 /* Causal attention of qkv [1, T, 3·C] → [1, T, C]. */
 int tape_attention(struct tape *tape, int qkv, int heads);
-/* Turns q and k [1, T, (heads + 2·kv_heads)·D] by their places, and repeats k and v for the heads
- * that share them: [1, T, 3·heads·D]. */
-int tape_rotary(struct tape *tape, int qkv, int heads, int kv_heads, float theta);
 /* Attention in which each token sees all: but for the padding behind a sample's last token that
  * isn't 0, if there are tokens i32 [1, T] (else TAPE_NO_TOKENS). */
 #define TAPE_NO_TOKENS (-1)
@@ -200,6 +198,9 @@ struct tape_sequence {
 int tape_sequence(struct tape *tape, int x, const struct tape_sequence *sequence);
 /* Token `row` of x [1, T, C] → [1, C]. */
 int tape_select(struct tape *tape, int x, int64_t row);
+/* Turns q and k [1, T, (heads + 2·kv_heads)·D] by their places, and repeats k and v for the heads
+ * that share them: [1, T, 3·heads·D]. */
+int tape_rotary(struct tape *tape, int qkv, int heads, int kv_heads, float theta);
 /* dropout(x) + residual. With p = 0 and no residual: x itself. With p = 0 and one ST_INVALID: the
  * node that made x can add it. */
 int tape_dropout(struct tape *tape, int x, int residual, float p);

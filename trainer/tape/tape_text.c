@@ -38,8 +38,9 @@ static void tie_weight(struct tape *tape, struct tape_node *node, const char *na
     tape->tie_elements += tensor->count;
 }
 
-/* Appends the parts of a weight. Returns the first; refused unless they are all of its rows. */
-static int weight_parts(struct tape *tape, const char *name, const struct tape_linear *linear,
+/* Appends the parts of a weight, or of a bias. Returns the first; refused unless they are all of
+ * its rows. */
+static int append_parts(struct tape *tape, const char *name, const struct tape_linear *linear,
                         struct tape_tensor_spec *spec)
 {
     int first = -1, more = -1;
@@ -57,7 +58,7 @@ static int weight_parts(struct tape *tape, const char *name, const struct tape_l
         rows += linear->parts[i].rows;
         more++;
     }
-    if (rows != linear->out || linear->bias || linear->tied != NULL)
+    if (rows != linear->out || linear->tied != NULL)
         return tape_refuse(tape, ST_INVALID);
     tape->params[first].more_parts = more;
     return first;
@@ -81,14 +82,17 @@ static void linear_params(struct tape *tape, struct tape_node *node, const char 
                                      .ndim = 1,
                                      .dims = { linear->out } };
     if (linear->parts[0].name != NULL) {
-        node->param[0] = weight_parts(tape, name, linear, &weight);
+        node->param[0] = append_parts(tape, name, linear, &weight);
     } else if (linear->tied != NULL) {
         tie_weight(tape, node, linear->tied, linear->out, in);
     } else {
         node->param[0] = tape_append_param(tape, name, &weight);
     }
-    if (linear->bias)
+    if (linear->bias && linear->parts[0].name != NULL) {
+        node->param[1] = append_parts(tape, name, linear, &bias);
+    } else if (linear->bias) {
         node->param[1] = tape_append_param(tape, name, &bias);
+    }
 }
 
 int tape_linear(struct tape *tape, const char *name, int x, const struct tape_linear *linear)

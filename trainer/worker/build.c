@@ -35,6 +35,7 @@ enum status build_dataset(const struct build_options *options, struct dataset **
         .split = options->split,
         .classes = text ? job->model.vocab : job->model.classes,
         .context = text ? job->model.context : 0,
+        .mask = job->model.arch == JOBSPEC_ARCH_BERT ? job->model.mask : 0,
         .seed = (uint64_t)job->train.seed,
         .shape = synthetic_shape(&job->model),
         .watched = job->recovery.exactness == JOBSPEC_EXACTNESS_STRICT,

@@ -286,7 +286,8 @@ enum status worker_warm(struct worker *worker, struct reason *reason)
                     .micro_batch = w->settings.micro_batch,
                     .accumulate = w->settings.accumulate,
                     .crop = w->options.job->data.augment.crop,
-                    .flip = w->options.job->data.augment.flip },
+                    .flip = w->options.job->data.augment.flip,
+                    .mask_share = (float)w->options.job->model.mask_share },
         .share = share_of(w),
     };
     if (w->batches == NULL)

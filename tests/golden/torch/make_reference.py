@@ -38,6 +38,9 @@ HALF = "grad.to(dtype=torch.bfloat16"
 assert inspect.getsource(_muon).count(HALF) == 1
 exec(inspect.getsource(_muon).replace(HALF, "grad.to(dtype=grad.dtype"), _muon.__dict__)  # pylint: disable=exec-used
 RNG_INIT, RNG_SYNTHETIC = 2, 5
+BEHIND = {"cls_token": "projection.bias", "position_embeddings": "projection.bias",
+          ".query.bias": ".value.weight", ".key.bias": ".value.weight",
+          "predictions.bias": "transform.LayerNorm.bias"}
 PROJECTIONS = 32  # of a gradient; the bits of one random word
 GELU_TANH = "tanh"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -56,6 +59,10 @@ CASES = [
     {"model": "gpt2", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32,
      "vocab": 97, "gradients": True},
+    {"model": "vit", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.05, "steps": 10, "layers": 2,
+     "heads": 4, "embed": 64, "patch": 7, "gradients": True},
+    {"model": "bert", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.01, "no_decay": ["bias", "norm"],
+     "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 24, "vocab": 11, "gradients": True},
     {"model": "llama", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.1,
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "kv_heads": 2, "embed": 64,
      "intermediate": 96, "context": 32, "vocab": 97, "gradients": True},
@@ -66,8 +73,6 @@ CASES = [
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32, "vocab": 97},
     {"model": "gpt2", "name": "gpt2-muon", "batch": 8, "lr": 1e-3, "optimizer": "muon", "weight_decay": 0.1,
      "no_decay": ["bias", "norm"], "steps": 10, "layers": 2, "heads": 4, "embed": 64, "context": 32, "vocab": 97},
-    {"model": "vit", "batch": 8, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.05, "steps": 10, "layers": 2,
-     "heads": 4, "embed": 64, "patch": 7, "gradients": True},
     {"model": "resnet50", "batch": 8, "lr": 3e-6, "steps": 10, "channels": 3, "side": 96, "norm_shift": 2.0,
      "gradients": True},
     {"model": "resnet50", "name": "resnet50-fresh", "batch": 4, "lr": 1e-7, "steps": 2, "channels": 3, "side": 48,
@@ -163,13 +168,22 @@ def kind_of(net, name):
 
 
 def parameters_of(net):
-    """In the order of Cairn's tape. PyTorch has what a module owns itself before its modules."""
-    return sorted(net.named_parameters(), key=lambda pair: getattr(net, "place", lambda name: 0)(pair[0]))
+    """In the order of Cairn's tape, where some come later than PyTorch has them: each behind that of BEHIND."""
+    out, held = [], []
+    for name, p in net.named_parameters():
+        behind = next((other for end, other in BEHIND.items() if name.endswith(end)), None)
+        if behind:
+            held.append((behind, (name, p)))
+            continue
+        out.append((name, p))
+        out += [pair for other, pair in held if name.endswith(other)]
+        held = [pair for pair in held if not name.endswith(pair[0])]
+    return out
 
 
 def init_(net, seed, norm_shift):
     key = rng_key(seed, RNG_INIT)
-    transformer = isinstance(net, (GPT2, Llama, ViT))
+    transformer = isinstance(net, (GPT2, Llama, ViT, Bert))
     for index, (name, p) in enumerate(parameters_of(net)):
         kind = kind_of(net, name)
         if kind == "norm":  # keeps 1 and 0
@@ -195,7 +209,7 @@ def init_(net, seed, norm_shift):
 def batch_of(case, first, count):
     """Samples first … first + count - 1: a random label, its class's pattern plus noise."""
     key = rng_key(case["seed"], RNG_SYNTHETIC)
-    if case["model"] in ("gpt2", "llama"):
+    if case["model"] in ("gpt2", "llama", "bert"):
         return tokens_of(case, key, first, count)
     shape = (case["channels"], case["side"], case["side"])
     pixel = np.arange(int(np.prod(shape)))[None, :]
@@ -323,6 +337,60 @@ class GPT2(nn.Module):
         return F.linear(t["ln_f"](x), t["wte"].weight)
 
 
+class Tokens(nn.Module):
+    """Patches behind a class token, plus positions."""
+
+    def __init__(self, channels, side, patch, embed):
+        super().__init__()
+        self.patch_embeddings = nn.ModuleDict({"projection": nn.Conv2d(channels, embed, patch, patch)})
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed))
+        self.position_embeddings = nn.Parameter(torch.zeros(1, 1 + (side // patch) ** 2, embed))
+
+    def forward(self, x):
+        x = self.patch_embeddings["projection"](x).flatten(2).transpose(1, 2)
+        return torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1) + self.position_embeddings
+
+
+class ViTLayer(nn.Module):
+    """Names as in Hugging Face's files."""
+
+    def __init__(self, embed, heads):
+        super().__init__()
+        self.heads = heads
+        self.layernorm_before = nn.LayerNorm(embed, eps=1e-12)
+        self.attention = nn.ModuleDict({"attention": nn.ModuleDict({name: nn.Linear(embed, embed) for name in
+                                                                    ("query", "key", "value")}),
+                                        "output": nn.ModuleDict({"dense": nn.Linear(embed, embed)})})
+        self.layernorm_after = nn.LayerNorm(embed, eps=1e-12)
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(embed, 4 * embed)})
+        self.output = nn.ModuleDict({"dense": nn.Linear(4 * embed, embed)})
+
+    def forward(self, x):
+        b, t, c = x.shape
+        y = self.layernorm_before(x)
+        q, k, v = (part(y).view(b, t, self.heads, -1).transpose(1, 2) for part in self.attention["attention"].values())
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c)
+        x = x + self.attention["output"]["dense"](y)
+        return x + self.output["dense"](F.gelu(self.intermediate["dense"](self.layernorm_after(x))))
+
+
+class ViT(nn.Module):
+    def __init__(self, case):
+        super().__init__()
+        embed = case["embed"]
+        layers = nn.ModuleList(ViTLayer(embed, case["heads"]) for _ in range(case["layers"]))
+        self.vit = nn.ModuleDict({
+            "embeddings": Tokens(case["channels"], case["side"], case["patch"], embed),
+            "encoder": nn.ModuleDict({"layer": layers}), "layernorm": nn.LayerNorm(embed, eps=1e-12)})
+        self.classifier = nn.Linear(embed, 10)
+
+    def forward(self, x):
+        x = self.vit["embeddings"](x)
+        for layer in self.vit["encoder"]["layer"]:
+            x = layer(x)
+        return self.classifier(self.vit["layernorm"](x)[:, 0])
+
+
 class RootMeanSquare(nn.Module):
     def __init__(self, embed):
         super().__init__()
@@ -402,61 +470,61 @@ def logits_off(case):
         return float((net(tokens) - other.eval()(tokens).logits).abs().max())
 
 
-class Tokens(nn.Module):
-    """Patches behind a class token, plus positions."""
-
-    def __init__(self, channels, side, patch, embed):
-        super().__init__()
-        self.patch_embeddings = nn.ModuleDict({"projection": nn.Conv2d(channels, embed, patch, patch)})
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed))
-        self.position_embeddings = nn.Parameter(torch.zeros(1, 1 + (side // patch) ** 2, embed))
-
-    def forward(self, x):
-        x = self.patch_embeddings["projection"](x).flatten(2).transpose(1, 2)
-        return torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1) + self.position_embeddings
-
-
-class ViTLayer(nn.Module):
-    """Names as in Hugging Face's files; query, key and value are one."""
+class BertLayer(nn.Module):
+    """Names as Hugging Face's; the modules in the order of Cairn's tape."""
 
     def __init__(self, embed, heads):
         super().__init__()
         self.heads = heads
-        self.layernorm_before = nn.LayerNorm(embed, eps=1e-12)
-        self.attention = nn.ModuleDict({"attention": nn.ModuleDict({"qkv": nn.Linear(embed, 3 * embed)}),
-                                        "output": nn.ModuleDict({"dense": nn.Linear(embed, embed)})})
-        self.layernorm_after = nn.LayerNorm(embed, eps=1e-12)
+        self.attention = nn.ModuleDict({
+            "self": nn.ModuleDict({name: nn.Linear(embed, embed) for name in ("query", "key", "value")}),
+            "output": nn.ModuleDict({"dense": nn.Linear(embed, embed), "LayerNorm": nn.LayerNorm(embed, eps=1e-12)})})
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(embed, 4 * embed)})
-        self.output = nn.ModuleDict({"dense": nn.Linear(4 * embed, embed)})
+        self.output = nn.ModuleDict({"dense": nn.Linear(4 * embed, embed), "LayerNorm": nn.LayerNorm(embed, eps=1e-12)})
 
-    def forward(self, x):
+    def forward(self, x, seen):
         b, t, c = x.shape
-        qkv = self.attention["attention"]["qkv"](self.layernorm_before(x))
-        q, k, v = qkv.view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c)
-        x = x + self.attention["output"]["dense"](y)
-        return x + self.output["dense"](F.gelu(self.intermediate["dense"](self.layernorm_after(x))))
+        q, k, v = (part(x).view(b, t, self.heads, -1).transpose(1, 2) for part in self.attention["self"].values())
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).reshape(b, t, c)
+        x = self.attention["output"]["LayerNorm"](x + self.attention["output"]["dense"](y))
+        y = self.output["dense"](F.gelu(self.intermediate["dense"](x)))
+        return self.output["LayerNorm"](x + y)
 
 
-class ViT(nn.Module):
+class Predictions(nn.Module):
+    def __init__(self, embed, vocab):
+        super().__init__()
+        self.transform = nn.ModuleDict({"dense": nn.Linear(embed, embed), "LayerNorm": nn.LayerNorm(embed, eps=1e-12)})
+        self.bias = nn.Parameter(torch.zeros(vocab))
+
+    def forward(self, x, table):
+        x = self.transform["LayerNorm"](F.gelu(self.transform["dense"](x)))
+        return F.linear(x, table, self.bias)
+
+
+class Bert(nn.Module):
+    """Trailing zeros are padding; the second half of the tokens is of kind 1."""
+
     def __init__(self, case):
         super().__init__()
         embed = case["embed"]
-        layers = nn.ModuleList(ViTLayer(embed, case["heads"]) for _ in range(case["layers"]))
-        self.vit = nn.ModuleDict({
-            "embeddings": Tokens(case["channels"], case["side"], case["patch"], embed),
-            "encoder": nn.ModuleDict({"layer": layers}), "layernorm": nn.LayerNorm(embed, eps=1e-12)})
-        self.classifier = nn.Linear(embed, 10)
+        tables = {"word_embeddings": case["vocab"], "position_embeddings": case["context"], "token_type_embeddings": 2}
+        self.bert = nn.ModuleDict({
+            "embeddings": nn.ModuleDict({**{name: nn.Embedding(rows, embed) for name, rows in tables.items()},
+                                         "LayerNorm": nn.LayerNorm(embed, eps=1e-12)}),
+            "encoder": nn.ModuleDict({"layer": nn.ModuleList(BertLayer(embed, case["heads"])
+                                                             for _ in range(case["layers"]))})})
+        self.cls = nn.ModuleDict({"predictions": Predictions(embed, case["vocab"])})
 
-    @staticmethod
-    def place(name):
-        return 0 if "projection" in name else 1
-
-    def forward(self, x):
-        x = self.vit["embeddings"](x)
-        for layer in self.vit["encoder"]["layer"]:
-            x = layer(x)
-        return self.classifier(self.vit["layernorm"](x)[:, 0])
+    def forward(self, tokens):
+        place, tables = torch.arange(tokens.shape[1]), self.bert["embeddings"]
+        last = torch.where(tokens != 0, place, 0).max(1).values
+        x = tables["word_embeddings"](tokens) + tables["position_embeddings"](place)
+        x = x + tables["token_type_embeddings"]((place >= tokens.shape[1] // 2).long())
+        x = tables["LayerNorm"](x)
+        for layer in self.bert["encoder"]["layer"]:
+            x = layer(x, (place <= last[:, None])[:, None, None])
+        return self.cls["predictions"](x, tables["word_embeddings"].weight)
 
 
 class LeNet(nn.Module):
@@ -488,10 +556,12 @@ def build(case):
         return LeNet(1, 10)
     if case["model"] == "gpt2":
         return GPT2(case["layers"], case["heads"], case["embed"], case["context"], case["vocab"])
-    if case["model"] == "llama":
-        return Llama(case)
     if case["model"] == "vit":
         return ViT(case)
+    if case["model"] == "bert":
+        return Bert(case)
+    if case["model"] == "llama":
+        return Llama(case)
     if case["model"] == "resnet50":
         return ResNet((3, 4, 6, 3), True, case["channels"], case["side"], 10)
     return ResNet((2, 2, 2, 2), False, case["channels"], case["side"], 10)
@@ -523,7 +593,7 @@ class MeanStatistics:
 
 
 def cast(net, x, dtype):
-    return x if isinstance(net, (GPT2, Llama)) else x.to(dtype)
+    return x if isinstance(net, (GPT2, Llama, Bert)) else x.to(dtype)
 
 
 class Lion(torch.optim.Optimizer):

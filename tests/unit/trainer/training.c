@@ -46,12 +46,16 @@ static void make_inputs(struct training *t)
         t->x = t->images;
     }
     t->labels = zeroed((size_t)t->rows, sizeof(int32_t));
+    t->kinds = zeroed((size_t)t->rows, sizeof(int32_t));
+    for (int64_t i = 0; t->tokens != NULL && i < t->rows; i++)
+        t->kinds[i] = i % o->context >= o->context / 2;
     t->draw = zeroed((size_t)(OP_DRAW_SAMPLES + o->micro), sizeof(uint32_t));
     if (t->table->host_memory)
         return;
     must(t->table->alloc(t->backend, input_bytes(t), &t->device_x));
     must(t->table->alloc(t->backend, (size_t)t->rows * sizeof(int32_t), &t->device_labels));
     must(t->table->alloc(t->backend, draw_bytes(t), &t->device_draw));
+    must(t->table->alloc(t->backend, (size_t)t->rows * sizeof(int32_t), &t->device_kinds));
 }
 
 static void copy(struct training *t, void *to, const void *from, size_t bytes)
@@ -154,7 +158,8 @@ void training_close(struct training *t)
     plan_free(t->plan);
     optimizer_free(t->optimizer);
     tape_free(t->tape);
-    void *const owned[] = { t->lane, t->sum, t->device_x, t->device_labels, t->device_draw };
+    void *const owned[] = { t->lane,          t->sum,         t->device_x,
+                            t->device_labels, t->device_draw, t->device_kinds };
     for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++) {
         if (owned[i] != NULL)
             t->table->free(t->backend, owned[i]);
@@ -164,6 +169,7 @@ void training_close(struct training *t)
     free(t->images);
     free(t->tokens);
     free(t->labels);
+    free(t->kinds);
     free(t->draw);
 }
 
@@ -218,13 +224,14 @@ static struct plan_call call_of(struct training *t)
         copy(t, t->device_x, t->x, input_bytes(t));
         copy(t, t->device_labels, t->labels, (size_t)t->rows * sizeof(int32_t));
         copy(t, t->device_draw, t->draw, draw_bytes(t));
-        return (struct plan_call){ .inputs = { t->device_x, t->device_labels },
+        copy(t, t->device_kinds, t->kinds, (size_t)t->rows * sizeof(int32_t));
+        return (struct plan_call){ .inputs = { t->device_x, t->device_labels, t->device_kinds },
                                    .draw = t->device_draw,
                                    .params = optimizer_params(t->optimizer),
                                    .stats = optimizer_stats(t->optimizer),
                                    .lane = t->lane };
     }
-    return (struct plan_call){ .inputs = { t->x, t->labels },
+    return (struct plan_call){ .inputs = { t->x, t->labels, t->kinds },
                                .draw = t->draw,
                                .params = optimizer_params(t->optimizer),
                                .stats = optimizer_stats(t->optimizer),

@@ -18,9 +18,9 @@ struct training_options {
     int64_t channels, side; /* images [channels, side, side]; channels 0: 1 */
     int64_t hidden;
     int64_t layers, heads, embed, context, vocab; /* transformers */
-    int64_t patch;                                /* vit */
     int64_t kv_heads, intermediate;               /* llama */
     bool tied;                                    /* llama */
+    int64_t patch;                                /* vit */
     float dropout;
     float norm_shift; /* what shifts of norms start with */
     int64_t micro;    /* samples of a micro-batch */
@@ -47,11 +47,13 @@ struct training {
     float *lane, *sum; /* layout.count floats each, the backend's memory */
     float *images;     /* of one micro-batch; text models: NULL */
     int32_t *tokens;   /* image models: NULL */
+    int32_t *kinds;    /* of BERT: 1 in the second half */
     const void *x;     /* the one of them that is there */
-    void *device_x, *device_labels, *device_draw; /* copies where the backend's memory isn't ours */
-    int32_t *labels;                              /* `rows` of them */
-    uint32_t *draw;                               /* see enum op_draw */
-    int64_t rows;                                 /* labels of a micro-batch */
+    void *device_x, *device_labels, *device_draw,
+        *device_kinds; /* copies where the backend's memory isn't ours */
+    int32_t *labels;   /* `rows` of them */
+    uint32_t *draw;    /* see enum op_draw */
+    int64_t rows;      /* labels of a micro-batch */
     size_t bucket_begin[LANE_BUCKETS_MAX];
     size_t bucket_count;
     struct training_options options;

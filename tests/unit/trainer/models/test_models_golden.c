@@ -101,10 +101,10 @@ static void open_case(const json_t *golden, enum math math, struct training *t)
         .embed = count_of(golden, "embed", 0),
         .context = count_of(golden, "context", 0),
         .vocab = count_of(golden, "vocab", 0),
+        .patch = count_of(golden, "patch", 0),
         .kv_heads = count_of(golden, "kv_heads", 0),
         .intermediate = count_of(golden, "intermediate", 0),
         .tied = json_is_true(json_object_get(golden, "tied")),
-        .patch = count_of(golden, "patch", 0),
         .norm_shift = (float)json_number_value(json_object_get(golden, "norm_shift")),
         .math = math,
         .micro = (int64_t)number(golden, "micro"),
@@ -385,6 +385,18 @@ static void vit_follows_pytorch(void **state)
     follows_pytorch("vit");
 }
 
+static void bert_follows_pytorch(void **state)
+{
+    (void)state;
+    follows_pytorch("bert");
+}
+
+static void bert_in_bfloat16_is_as_close_to_float32_as_pytorch(void **state)
+{
+    (void)state;
+    follows("bert", MATH_BF16);
+}
+
 static void vit_in_bfloat16_is_as_close_to_float32_as_pytorch(void **state)
 {
     (void)state;
@@ -411,11 +423,13 @@ int main(void)
         cmocka_unit_test(resnet18_in_lanes_and_micro_batches_follows_pytorch),
         cmocka_unit_test(gpt2_follows_pytorch),
         cmocka_unit_test(gpt2_in_bfloat16_is_as_close_to_float32_as_pytorch),
+        cmocka_unit_test(vit_follows_pytorch),
+        cmocka_unit_test(bert_follows_pytorch),
+        cmocka_unit_test(bert_in_bfloat16_is_as_close_to_float32_as_pytorch),
+        cmocka_unit_test(vit_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(llama_follows_pytorch),
         cmocka_unit_test(llama_with_tied_weights_follows_pytorch),
         cmocka_unit_test(llama_in_bfloat16_is_as_close_to_float32_as_pytorch),
-        cmocka_unit_test(vit_follows_pytorch),
-        cmocka_unit_test(vit_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(resnet50_follows_pytorch),
         cmocka_unit_test(resnet50_in_bfloat16_is_as_close_to_float32_as_pytorch),
         cmocka_unit_test(a_fresh_resnet50_follows_pytorch),

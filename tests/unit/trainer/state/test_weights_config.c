@@ -126,6 +126,23 @@ static void a_llama_is_what_its_config_says(void **state)
     take_of(&llama, "{\"model_type\": \"llama\", \"hidden_size\": 32, \"head_dim\": 8}");
 }
 
+#define VIT "\"model_type\": \"vit\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+
+static void a_vit_is_what_its_config_says(void **state)
+{
+    (void)state;
+    static const struct jobspec_model vit = {
+        .arch = JOBSPEC_ARCH_VIT, .layers = 2, .width = 64, .heads = 4, .patch = 7
+    };
+    refuse_of(&vit, "{" VIT "\"num_attention_heads\": 8}", "set model.heads to 8");
+    refuse_of(&vit, "{" VIT "\"hidden_act\": \"gelu_new\"}", "its hidden_act isn't that of vit");
+    refuse_of(&vit, "{" VIT "\"layer_norm_eps\": 1e-06}", "its layer_norm_eps isn't");
+    refuse_of(&vit, "{" VIT "\"qkv_bias\": false}", "its qkv_bias isn't");
+    take_of(&vit, "{" VIT "\"num_attention_heads\": 4, \"hidden_act\": \"gelu\", "
+                  "\"layer_norm_eps\": 1e-12, \"qkv_bias\": true, \"image_size\": 28}");
+    take_of(&vit, "{\"model_type\": \"deit\", \"num_attention_heads\": 8}");
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -147,6 +164,7 @@ int main(void)
         cmocka_unit_test(another_number_of_heads_is_refused_with_the_right_one),
         cmocka_unit_test(what_is_computed_otherwise_is_refused_by_its_name),
         cmocka_unit_test(a_llama_is_what_its_config_says),
+        cmocka_unit_test(a_vit_is_what_its_config_says),
         cmocka_unit_test(what_is_no_config_of_this_model_says_nothing),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

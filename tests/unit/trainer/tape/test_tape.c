@@ -150,13 +150,76 @@ static void vit_has_the_names_and_counts_of_its_sizes(void **state)
         struct tape *tape = NULL;
         assert_int_equal(model_build(&options, &tape), ST_OK);
         assert_int_equal(tape->param_elements, rows[i].elements);
-        assert_int_equal(tape->param_count, 12 * (i < 2 ? 12 : 24) + 8);
+        assert_int_equal(tape->param_count, 16 * (i < 2 ? 12 : 24) + 8);
         const int first = tape_find_param(tape, "vit.embeddings.cls_token");
         const int position = tape_find_param(tape, "vit.embeddings.position_embeddings");
         assert_int_equal(tape->params[first].ndim, 3);
         assert_int_equal(tape->params[first].kind, TAPE_EMBEDDING);
         assert_int_equal(tape->params[position].dims[1], i == 1 ? 50 : 197);
         assert_true(tape_find_param(tape, "vit.encoder.layer.11.output.dense.weight") >= 0);
+        tape_free(tape);
+    }
+}
+
+/* BERT-base and -large with their vocabulary, as Hugging Face's BertForMaskedLM. */
+static void bert_has_the_names_and_counts_of_its_sizes(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t layers, heads, embed;
+        size_t elements;
+    } rows[] = { { 12, 12, 768, 109514298 }, { 24, 16, 1024, 335174458 } };
+    for (size_t i = 0; i < 2; i++) {
+        struct model_options options = { .arch = "bert",
+                                         .layers = rows[i].layers,
+                                         .heads = rows[i].heads,
+                                         .embed = rows[i].embed,
+                                         .context = 512,
+                                         .vocab = 30522 };
+        struct tape *tape = NULL;
+        assert_int_equal(model_build(&options, &tape), ST_OK);
+        assert_int_equal(tape->param_elements, rows[i].elements);
+        assert_int_equal(tape->param_count, 16 * rows[i].layers + 10);
+        assert_int_equal(tape->input_count, 3);
+        assert_int_equal(tape->tie_count, 1);
+        assert_true(tape_find_param(tape, "bert.embeddings.token_type_embeddings.weight") >= 0);
+        assert_true(tape_find_param(tape, "bert.encoder.layer.11.attention.self.key.bias") >= 0);
+        assert_true(tape_find_param(tape, "cls.predictions.bias") >= 0);
+        assert_int_equal(tape_find_param(tape, "cls.predictions.weight"), -1);
+        tape_free(tape);
+    }
+}
+
+static void check_residuals(const struct tape *tape, enum amp amp)
+{
+    enum dtype dtype[TAPE_NODES_MAX + TAPE_INPUTS_MAX];
+    for (int i = 0; i < tape->input_count; i++)
+        dtype[tape->inputs[i]] = tape->values[tape->inputs[i]].tensor.dtype;
+    for (int n = 0; n < tape->node_count; n++) {
+        const struct tape_node *node = &tape->nodes[n];
+        dtype[node->out] = precision_out(tape, n, dtype[node->in[0]], MATH_BF16, amp);
+        if (!node->attr.residual)
+            continue;
+        assert_int_equal(dtype[node->in[1]], dtype[node->out]);
+        assert_int_equal(dtype[node->out], amp == AMP_O1 ? DTYPE_F32 : DTYPE_BF16);
+    }
+}
+
+static void what_is_added_has_the_dtype_of_the_sum(void **state)
+{
+    (void)state;
+    static const char *const archs[] = { "gpt2", "vit", "bert", "llama" };
+    for (int i = 0; i < 16; i++) {
+        struct model_options options = { .arch = archs[i / 4],
+                                         .channels = 1,
+                                         .height = 32,
+                                         .width = 32,
+                                         .classes = 10,
+                                         .layers = 2,
+                                         .dropout = i % 2 == 0 ? 0.0f : 0.1f };
+        struct tape *tape = NULL;
+        assert_int_equal(model_build(&options, &tape), ST_OK);
+        check_residuals(tape, i / 2 % 2 == 0 ? AMP_O1 : AMP_O2);
         tape_free(tape);
     }
 }
@@ -459,6 +522,8 @@ int main(void)
         cmocka_unit_test(gpt2_has_the_names_and_counts_of_its_sizes),
         cmocka_unit_test(vit_has_the_names_and_counts_of_its_sizes),
         cmocka_unit_test(vit_takes_images_that_patches_cover),
+        cmocka_unit_test(bert_has_the_names_and_counts_of_its_sizes),
+        cmocka_unit_test(what_is_added_has_the_dtype_of_the_sum),
         cmocka_unit_test(the_head_of_gpt2_reads_the_embedding),
         cmocka_unit_test(dropout_of_gpt2_is_after_the_embedding_and_before_each_addition),
         cmocka_unit_test(numbers_of_gpt2_that_do_not_fit_are_refused),

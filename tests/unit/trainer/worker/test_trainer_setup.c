@@ -171,6 +171,7 @@ static struct dataset_shape counted_shape(enum jobspec_arch arch, int64_t patch)
     case JOBSPEC_ARCH_MLP:
     case JOBSPEC_ARCH_LENET:
     case JOBSPEC_ARCH_GPT2:
+    case JOBSPEC_ARCH_BERT:
     case JOBSPEC_ARCH_LLAMA:
     case JOBSPEC_ARCH_GRAPH:
     case JOBSPEC_ARCH_LIBRARY:
