@@ -152,6 +152,7 @@ void sim_form(struct sim *sim, struct sim_trainer *t)
     if (!take_state(sim, t, &assignment))
         return;
     t->total = job->promised > 0 ? job->promised : job->total;
+    t->lasts = false; /* said in a generation before */
     t->every = job->every;
     char pins[SIM_PINS_BYTES] = SIM_PLAIN_PINS;
     if (!job->program)
