@@ -81,9 +81,10 @@ static void name_tensor(const struct export_work *e, const struct ckpt_tensor *t
     const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
     const bool own = e->options->own_names || !is_model(e, buffer);
     struct ckpt_tensor named = *tensor;
-    if (e->options->ema && strncmp(named.name, prefix, sizeof(prefix) - 1) == 0)
+    if (e->options->ema && strncmp(named.name, prefix, sizeof(prefix) - 1) == 0) {
         memmove(named.name, named.name + sizeof(prefix) - 1,
                 strlen(named.name) + 2 - sizeof(prefix));
+    }
     weights_name(own ? "" : e->options->arch, &named, out);
 }
 

@@ -261,8 +261,9 @@ static enum status mix(struct optimizer *optimizer, float *out, float keep, cons
 }
 
 /* out = x·wᵀ */
-static enum status multiply(struct optimizer *optimizer, struct kernel *kernel, const float *x,
-                            const float *w, float *out, struct stream *stream)
+/* NOLINTNEXTLINE(readability-non-const-parameter): the op writes it */
+static enum status multiply(struct optimizer *optimizer, float *out, struct kernel *kernel,
+                            const float *x, const float *w, struct stream *stream)
 {
     const struct op_buffers buffers = {
         .in = { x }, .out = out, .param = { w }, .scratch = optimizer->muon->scratch
@@ -271,8 +272,9 @@ static enum status multiply(struct optimizer *optimizer, struct kernel *kernel, 
 }
 
 /* out = gᵀ·x */
-static enum status multiply_transposed(struct optimizer *optimizer, struct kernel *kernel,
-                                       const float *g, const float *x, float *out,
+/* NOLINTNEXTLINE(readability-non-const-parameter): the op writes it */
+static enum status multiply_transposed(struct optimizer *optimizer, float *out,
+                                       struct kernel *kernel, const float *g, const float *x,
                                        struct stream *stream)
 {
     const struct op_buffers buffers = {
@@ -290,15 +292,15 @@ static enum status newton_schulz(struct optimizer *optimizer, const struct muon_
     const size_t square = (size_t)(shape->side * shape->side);
     const bool wide = shape->rows <= shape->columns;
     float *x = muon->x, *y = muon->y;
-    enum status st = wide ? multiply(optimizer, shape->outer, x, x, muon->gram, stream)
-                          : multiply_transposed(optimizer, shape->outer, x, x, muon->gram, stream);
+    enum status st = wide ? multiply(optimizer, muon->gram, shape->outer, x, x, stream)
+                          : multiply_transposed(optimizer, muon->gram, shape->outer, x, x, stream);
     if (st == ST_OK)
-        st = multiply(optimizer, shape->inner, muon->gram, muon->gram, muon->square, stream);
+        st = multiply(optimizer, muon->square, shape->inner, muon->gram, muon->gram, stream);
     if (st == ST_OK)
         st = mix(optimizer, muon->square, quintic[2], muon->gram, quintic[1], square, stream);
     if (st == ST_OK) {
-        st = wide ? multiply_transposed(optimizer, shape->outer, muon->square, x, y, stream)
-                  : multiply(optimizer, shape->outer, x, muon->square, y, stream);
+        st = wide ? multiply_transposed(optimizer, y, shape->outer, muon->square, x, stream)
+                  : multiply(optimizer, y, shape->outer, x, muon->square, stream);
     }
     if (st == ST_OK)
         st = mix(optimizer, y, 1, x, quintic[0], count, stream);

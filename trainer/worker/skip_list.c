@@ -120,14 +120,15 @@ uint64_t worker_skip_before(const struct worker *worker, uint64_t step)
 const uint64_t *worker_skip_list(const struct worker *worker, uint64_t step, size_t *out_count)
 {
     const bool older = worker->skip_older > 0;
-    const uint64_t *list = worker->skip == NULL ? NULL : worker->skip + (older ? 0 : 1);
-    *out_count = older + listed_before(worker, step);
+    const size_t steps = older + listed_before(worker, step);
+    const uint64_t *list = steps > 0 ? worker->skip + (older ? 0 : 1) : NULL;
+    *out_count = steps;
     if (worker->noted != NULL) {
-        if (*out_count > 0)
-            memcpy(worker->noted, list, *out_count * sizeof(*list));
+        if (list != NULL)
+            memcpy(worker->noted, list, steps * sizeof(*list));
         list = worker->noted;
         *out_count +=
-            history_notes(&worker->settings.history, &worker->history, worker->noted + *out_count);
+            history_notes(&worker->settings.history, &worker->history, worker->noted + steps);
     }
     return *out_count == 0 ? NULL : list;
 }

@@ -151,6 +151,18 @@ static void a_llama_trains_as_on_the_cpu(void **state)
     check_job(&llama, half, 2e-3);
 }
 
+static void other_optimizers_train_as_on_the_cpu(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = { "train.optimizer={name: lion, lr: 0.001}",
+                                              "train.optimizer={name: lamb, lr: 0.01}",
+                                              "train.optimizer={name: muon, lr: 0.01}" };
+    for (size_t i = 0; i < sizeof(optimizers) / sizeof(optimizers[0]); i++) {
+        const char *const sets[] = { optimizers[i], "train.ema=0.9", "train.eval_ema=true", NULL };
+        check_job(&gpt2, sets, 1e-4);
+    }
+}
+
 static void every_precision_trains(void **state)
 {
     (void)state;
@@ -328,6 +340,7 @@ int main(void)
         cmocka_unit_test(a_lenet_trains_as_on_the_cpu),
         cmocka_unit_test(a_gpt2_trains_as_on_the_cpu),
         cmocka_unit_test(a_llama_trains_as_on_the_cpu),
+        cmocka_unit_test(other_optimizers_train_as_on_the_cpu),
         cmocka_unit_test(every_precision_trains),
         cmocka_unit_test(a_step_waits_once_and_a_device_alone_cuts_no_pass),
         IN_FOLDER(a_scale_that_is_too_high_comes_down),
