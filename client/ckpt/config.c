@@ -57,7 +57,7 @@ static json_t *config_of_vit(const struct jobspec_model *model, const struct ckp
         "ViTForImageClassification", "model_type", "vit", "hidden_act", "gelu", "dtype", "float32",
         "num_hidden_layers", (json_int_t)model->layers, "num_attention_heads",
         (json_int_t)model->heads, "hidden_size", (json_int_t)model->width, "intermediate_size",
-        (json_int_t)(4 * model->width), "patch_size", (json_int_t)model->patch, "image_size",
+        4 * (json_int_t)model->width, "patch_size", (json_int_t)model->patch, "image_size",
         side * (json_int_t)model->patch, "num_channels", (json_int_t)channels, "num_labels",
         (json_int_t)model->classes, "layer_norm_eps", 1e-12, "qkv_bias", 1);
 }
@@ -68,7 +68,7 @@ static json_t *config_of_bert(const struct jobspec_model *model)
                      "architectures", "BertForMaskedLM", "model_type", "bert", "hidden_act", "gelu",
                      "dtype", "float32", "num_hidden_layers", (json_int_t)model->layers,
                      "num_attention_heads", (json_int_t)model->heads, "hidden_size",
-                     (json_int_t)model->width, "intermediate_size", (json_int_t)(4 * model->width),
+                     (json_int_t)model->width, "intermediate_size", 4 * (json_int_t)model->width,
                      "max_position_embeddings", (json_int_t)model->context, "vocab_size",
                      (json_int_t)model->vocab, "type_vocab_size", 2, "layer_norm_eps", 1e-12,
                      "pad_token_id", 0);

@@ -184,9 +184,10 @@ static void fill_nothing(const struct batch_source *source, uint32_t j, const st
         return;
     }
     memset((int32_t *)out->x + j * context, 0, context * sizeof(int32_t));
-    if (source->dataset->mask > 0) /* its kinds */
+    if (source->dataset->mask > 0) { /* its kinds */
         memset((int32_t *)out->x + (source->micro_batch + j) * context, 0,
                context * sizeof(int32_t));
+    }
     for (size_t t = 0; t < context; t++)
         out->labels[j * context + t] = -1;
 }

@@ -79,9 +79,10 @@ static void sum_samples(const struct backend *backend, float *to, struct text_so
     const int64_t samples = shape[0], elements = shape[1];
     if (!accumulate)
         backend->loops.flat->fill(to, 0.0f, (size_t)count);
-    for (int64_t n = 0; n < samples; n++)
+    for (int64_t n = 0; n < samples; n++) {
         backend->loops.text->add((struct text_target){ .data = to }, rows_at(g, n, elements),
                                  (struct text_source){ .data = to }, (size_t)count);
+    }
 }
 
 enum status cpu_sequence_backward(struct backend *backend, struct kernel *kernel,
@@ -99,9 +100,10 @@ enum status cpu_sequence_backward(struct backend *backend, struct kernel *kernel
         if (buffers->dparam[i] != NULL)
             sum_samples(backend, buffers->dparam[i], g, shape, counts[i], buffers->accumulate[i]);
     }
-    for (int64_t n = 0; buffers->din[0] != NULL && n < dims[0]; n++)
+    for (int64_t n = 0; buffers->din[0] != NULL && n < dims[0]; n++) {
         cpu_reformat(backend, &pixels, rows_at(g, n * rows + 1, columns).data, &image,
                      (char *)buffers->din[0] + (size_t)n * image.bytes);
+    }
     return ST_OK;
 }
 
@@ -134,10 +136,11 @@ enum status cpu_select_forward(struct backend *backend, struct kernel *kernel,
     const size_t row = (size_t)in->dims[2] * dtype_size(in->dtype);
     const size_t sample = (size_t)in->dims[1] * row;
     cpu_enter(backend);
-    for (size_t n = 0; n < (size_t)in->dims[0]; n++)
+    for (size_t n = 0; n < (size_t)in->dims[0]; n++) {
         memcpy((char *)buffers->out + n * row,
                (const char *)buffers->in[0] + n * sample + (size_t)kernel->spec.attr.row * row,
                row);
+    }
     return ST_OK;
 }
 
@@ -152,8 +155,9 @@ enum status cpu_select_backward(struct backend *backend, struct kernel *kernel,
         return ST_OK;
     cpu_enter(backend);
     memset(buffers->din[0], 0, in->bytes);
-    for (size_t n = 0; n < (size_t)in->dims[0]; n++)
+    for (size_t n = 0; n < (size_t)in->dims[0]; n++) {
         memcpy((char *)buffers->din[0] + n * sample + (size_t)kernel->spec.attr.row * row,
                (const char *)buffers->dout[0] + n * row, row);
+    }
     return ST_OK;
 }

@@ -9,7 +9,8 @@
  * Three kernels, one after the other. P and dS exist in registers only, and are computed twice.
  *
  *   attention_delta_kernel      writes delta
- *   attention_keys_kernel       a block owns keys and walks over the queries from the diagonal on;
+ *   attention_keys_kernel       a block owns keys and walks over the queries from the diagonal on
+ *                               (where attention is bidirectional, over all of them);
  *                               it computes Pᵀ and dSᵀ, whose rows are its keys, so that what one
  *                               product leaves in registers is the left side of the next
  *   attention_queries_kernel    a block owns queries and walks over the keys up to the diagonal
@@ -19,10 +20,10 @@
  * As nvcc 13.0 compiles them, without a spill; two blocks (8 warps) fit a multiprocessor:
  *
  *   D                            32     64     96    128
- *   registers  keys     sm_80   175    254    188    226
- *                       sm_90a  186    255    194    227
- *              queries  sm_80   182    242    182    227
- *                       sm_90a  181    242    186    226
+ *   registers  keys     sm_80   188    247    203    241
+ *                       sm_90a  197    247    202    243
+ *              queries  sm_80   180    240    184    228
+ *                       sm_90a  181    240    186    225
  *   shared, KiB                41.0   73.0   52.5   68.5
  *
  * One writer per output has its price: seven products are computed where five would do. Expected,

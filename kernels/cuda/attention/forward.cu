@@ -16,8 +16,8 @@
  * As nvcc 13.0 compiles it, without a spill; two blocks (8 warps) fit a multiprocessor:
  *
  *   D                   32    64    96   128
- *   registers  sm_80   186   237   200   240
- *              sm_90a  181   250   209   248
+ *   registers  sm_80   176   247   213   250
+ *              sm_90a  186   252   214   254
  *   shared, KiB         30    54    52    68
  *
  * Expected, not measured: at D = 64 a warp's tile is 128 mma, 32 ldmatrix, 68 exp and some 400

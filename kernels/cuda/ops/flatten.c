@@ -1,6 +1,7 @@
 /*
  * From images to rows. flatten: to [N, C·H·W] in PyTorch's order, a transpose, or a copy where the
- * input is plain. sequence and select by own kernels, which take images with the channels innermost.
+ * input is plain. sequence and select by own kernels, which take images with the channels
+ * innermost.
  */
 #include "kernels/cuda/ops/image.h"
 #include "kernels/cuda/ops/rows.h"
