@@ -426,8 +426,9 @@ static const struct command rows[] = {
       diff_options, cmd_ckpt_diff, GROUP_CHECKPOINTS },
     { "ckpt", "export", OPERAND_CHECKPOINT, 2, 2, false, "JOB[@STEP] FILE",
       "write a checkpoint's weights as a safetensors file",
-      "transformers' GPT2LMHeadModel and torchvision's resnets load it. The file appears whole or\n"
-      "not at all. " WHERE,
+      "transformers' GPT2LMHeadModel and LlamaForCausalLM and torchvision's resnets load it. The\n"
+      "file appears whole or not at all. Beside a Llama's a config.json is written, unless one is\n"
+      "there. " WHERE,
       "ckpt export my-gpt model.safetensors\n"
       "ckpt export my-gpt@1000 half.safetensors --dtype bf16\n"
       "ckpt export checkpoints/j-0123456789 all.safetensors --only all --names cairn",

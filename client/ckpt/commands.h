@@ -5,6 +5,7 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/weights/weights.h"
 #include "client/base/client.h"
 #include "jobspec/jobspec.h"
 
@@ -21,9 +22,11 @@ enum exit_code cmd_audit(struct client *client);
 
 /*
  * Writes the config.json that Hugging Face's libraries want beside the weights `file` of a Llama, a
- * ViT or a BERT, which reader has: what no shape tells. One that is there stays, unless replace.
+ * ViT or a BERT, which was exported so from reader: what no shape tells. One that is there stays,
+ * unless the file replaced another.
  * Says on stderr why it could not.
  */
 enum exit_code ckpt_write_config(const struct client *client, const char *file,
                                  const struct jobspec_model *model,
-                                 const struct ckpt_reader *reader, bool replace);
+                                 const struct ckpt_reader *reader,
+                                 const struct weights_export *options);

@@ -244,7 +244,7 @@ enum exit_code cmd_ckpt_export(struct client *client)
     const bool has_config = model.arch == JOBSPEC_ARCH_LLAMA || model.arch == JOBSPEC_ARCH_VIT ||
                             model.arch == JOBSPEC_ARCH_BERT;
     if (code == EXIT_DONE && has_config)
-        code = ckpt_write_config(client, client->args.operands[1], &model, reader, options.replace);
+        code = ckpt_write_config(client, client->args.operands[1], &model, reader, &options);
     ckpt_close(reader);
     return code;
 }

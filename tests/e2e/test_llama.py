@@ -59,6 +59,7 @@ def test_an_export_has_hugging_face_s_names_and_config(home, job):
     config = json.loads((home.dir / "out/config.json").read_text())
     assert {key: config[key] for key in HUGGING_FACE} == HUGGING_FACE
     assert config["rope_parameters"]["rope_theta"] == 10000 and config["tie_word_embeddings"] is False
+    assert config["dtype"] == "float32"
     (home.dir / "out/config.json").write_text(json.dumps({**config, "num_key_value_heads": 1}))
     home.cairn("ckpt", "export", job, "out/again.safetensors")  # leaves it
     shown = home.cairn("plan", "llama.yaml", "--set", "model.weights=out/again.safetensors", check=False)

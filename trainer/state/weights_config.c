@@ -105,12 +105,14 @@ static enum status compare_llama(const json_t *config, const char *path,
     const json_t *tied = json_object_get(config, "tie_word_embeddings");
     const json_t *heads = json_object_get(config, "num_attention_heads");
     const json_t *kv_heads = json_object_get(config, "num_key_value_heads");
-    if (!is_equal(config, "num_attention_heads", model->heads))
+    if (!is_equal(config, "num_attention_heads", model->heads)) {
         return refuse_heads(path, "heads", "heads", json_integer_value(heads), model->heads,
                             reason);
-    if (!is_equal(config, "num_key_value_heads", model->kv_heads))
+    }
+    if (!is_equal(config, "num_key_value_heads", model->kv_heads)) {
         return refuse_heads(path, "kv_heads", "heads of keys and values",
                             json_integer_value(kv_heads), model->kv_heads, reason);
+    }
     if (!is_near(theta, model->rope_theta)) {
         reason_set(reason, "model.weights: %s: its rope_theta is %g; set model.rope_theta to that",
                    path, json_number_value(theta));

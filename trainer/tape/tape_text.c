@@ -181,7 +181,7 @@ int tape_rotary(struct tape *tape, int qkv, int heads, int kv_heads, float theta
     node->attr.heads = heads;
     node->attr.kv_heads = kv_heads;
     node->attr.rope_theta = theta;
-    return append_like(tape, qkv, 3 * heads * depth);
+    return append_like(tape, qkv, 3 * (int64_t)heads * depth);
 }
 
 int tape_embedding(struct tape *tape, int tokens, const struct tape_embedding *embedding)

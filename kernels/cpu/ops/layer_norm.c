@@ -36,7 +36,7 @@ enum status cpu_layer_norm_prepare(struct backend *backend, const struct op_spec
         .din = { *in },
         .flops_forward = 8.0 * (double)tensor_elements(in),
         .flops_backward = 14.0 * (double)tensor_elements(in),
-        .implementation = "loop",
+        .implementation = spec->attr.rms ? "loop, rms" : "loop",
     };
     *out_kernel = kernel;
     return ST_OK;

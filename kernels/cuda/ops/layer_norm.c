@@ -24,7 +24,7 @@ enum status cuda_op_layer_norm_prepare(struct backend *backend, const struct op_
         .din_adds = { true },
         .din_overwrites_in = { true },
         .din = { *in },
-        .implementation = "own",
+        .implementation = spec->attr.rms ? "own, rms" : "own",
     };
     *out_kernel = kernel;
     return ST_OK;

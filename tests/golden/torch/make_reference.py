@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Loss curves and gradients of PyTorch from Cairn's own initial weights and batches: writes NAME.json here.
 
-    make_reference.py [--check] [NAME ...]   needs torch and numpy; 10 minutes on one core
+    make_reference.py [--check] [NAME ...]   needs torch, numpy and transformers; 10 minutes on one core
     make_reference.py --live PROGRAM         the real sizes: gpt2 124M, resnet50 and ViT-B/16 at 224x224; PROGRAM
                                              is the build's tests/golden_live, 16 GiB of memory and an hour
 
@@ -498,6 +498,21 @@ class Bert(nn.Module):
         return self.cls["predictions"](x, tables["word_embeddings"].weight)
 
 
+def logits_off(case):
+    """How far a Llama's logits are from those of transformers with the same weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    net = Llama(case)
+    init_(net, case["seed"], 0)
+    other = LlamaForCausalLM(LlamaConfig(
+        num_hidden_layers=case["layers"], hidden_size=case["embed"], num_attention_heads=case["heads"],
+        num_key_value_heads=case["kv_heads"], intermediate_size=case["intermediate"], vocab_size=case["vocab"],
+        max_position_embeddings=case["context"], rms_norm_eps=1e-5, tie_word_embeddings=case["tied"]))
+    other.load_state_dict(net.state_dict())
+    tokens, _ = batch_of(case, 0, case["batch"])
+    with torch.no_grad():
+        return float((net(tokens) - other.eval()(tokens).logits).abs().max())
+
+
 class LeNet(nn.Module):
     def __init__(self, channels, classes):
         super().__init__()
@@ -674,6 +689,10 @@ def reference(given, check):
     print(f"{case['name']}: loss {single[0][0]:.5f} → {single[0][-1]:.5f}, evaluated "
           f"{single[1]:.5f}; float32 against float64 {noise:.1e}", flush=True)
     bad = noise > 3e-5
+    if case["model"] == "llama":
+        off = logits_off(case)
+        print(f"{case['name']}: logits differ from those of transformers by {off:.1e} at most")
+        bad = bad or off > 1e-4
     path = os.path.join(HERE, case["name"] + ".json")
     if check:
         with open(path, encoding="utf-8") as f:

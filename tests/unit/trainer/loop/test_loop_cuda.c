@@ -35,6 +35,14 @@ static const struct ranks_job gpt2 = { tiny_gpt2,
                                          "train.global_batch=6", "train.lanes=3",
                                          "train.accumulate=2", "eval.every=4 steps" } };
 
+static const struct ranks_job llama = {
+    tiny_gpt2,
+    { LITTLE_DATA,
+      "model={arch: llama, layers: 1, heads: 4, kv_heads: 2, width: 32, intermediate: 40, context: "
+      "8, vocab: 32}",
+      "train.global_batch=6", "train.lanes=3", "train.accumulate=2", "eval.every=4 steps" }
+};
+
 /* ---- the module, as a trainer loads it ---- */
 
 struct fake {
@@ -133,6 +141,14 @@ static void a_gpt2_trains_as_on_the_cpu(void **state)
 {
     (void)state;
     check_job(&gpt2, NULL, 1e-5);
+}
+
+static void a_llama_trains_as_on_the_cpu(void **state)
+{
+    (void)state;
+    const char *const half[] = { "train.precision=bf16", NULL };
+    check_job(&llama, NULL, 1e-5);
+    check_job(&llama, half, 2e-3);
 }
 
 static void every_precision_trains(void **state)
@@ -311,6 +327,7 @@ int main(void)
         cmocka_unit_test(an_mlp_trains_as_on_the_cpu),
         cmocka_unit_test(a_lenet_trains_as_on_the_cpu),
         cmocka_unit_test(a_gpt2_trains_as_on_the_cpu),
+        cmocka_unit_test(a_llama_trains_as_on_the_cpu),
         cmocka_unit_test(every_precision_trains),
         cmocka_unit_test(a_step_waits_once_and_a_device_alone_cuts_no_pass),
         IN_FOLDER(a_scale_that_is_too_high_comes_down),

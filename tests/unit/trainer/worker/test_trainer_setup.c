@@ -216,6 +216,15 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
           .dropout = 0.1,
           .kv_heads = 3,
           .intermediate = 2048 },
+        { .classes = 10, /* GPT-2's largest */
+          .hidden = 256,
+          .layers = 48,
+          .heads = 25,
+          .width = 1600,
+          .context = 1024,
+          .vocab = 50257,
+          .kv_heads = 5,
+          .intermediate = 4352 },
     };
     const size_t arch_count = sizeof(archs) / sizeof(archs[0]);
     for (size_t i = 0; i < arch_count * (sizeof(settings) / sizeof(settings[0])); i++) {
