@@ -75,9 +75,9 @@ struct jobspec_model {
     int64_t mask;                   /* bert: the token that masks others */
     double mask_share;              /* bert: of the tokens that are to be guessed */
     char weights[LIMIT_PATH];       /* safetensors to start from; "" : drawn from the seed */
-    int64_t input[3];               /* graph, library: channels, height, width; 0: it reads tokens */
-    char library[LIMIT_PATH];       /* library: what makes the graph */
-    uint64_t parameters;            /* graph: counted */
+    int64_t input[3];         /* graph, library: channels, height, width; 0: it reads tokens */
+    char library[LIMIT_PATH]; /* library: what makes the graph */
+    uint64_t parameters;      /* graph: counted */
 };
 
 /*

@@ -4,8 +4,8 @@
  */
 #pragma once
 
-#include "checkpoint/weights/weights.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/weights/weights.h"
 #include "client/base/client.h"
 #include "jobspec/jobspec.h"
 
@@ -22,7 +22,7 @@ enum exit_code cmd_audit(struct client *client);
 
 /*
  * Writes the config.json that Hugging Face's libraries want beside the weights `file` of a Llama, a
- * ViT or a BERT, which reader has and was exported so: what no shape tells. One that is there stays,
+ * ViT or a BERT, which was exported so from reader: what no shape tells. One that is there stays,
  * unless the file replaced another.
  * Says on stderr why it could not.
  */

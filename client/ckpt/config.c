@@ -45,7 +45,8 @@ static int64_t dim_of(const struct ckpt_reader *reader, const char *end, int dim
 
 /* Hugging Face's ViTs want square images. Of others the file has the size of the largest square
  * with no more patches. */
-static json_t *config_of_vit(const struct jobspec_model *model, const struct ckpt_reader *reader)
+static json_t *config_of_vit(const struct jobspec_model *model, const struct ckpt_reader *reader,
+                             enum ckpt_dtype dtype)
 {
     const int64_t patches = dim_of(reader, "vit.embeddings.position_embeddings", 1) - 1;
     const int64_t channels = dim_of(reader, "patch_embeddings.projection.weight", 1);
@@ -54,24 +55,33 @@ static json_t *config_of_vit(const struct jobspec_model *model, const struct ckp
         side++;
     return json_pack(
         "{s:[s], s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b}", "architectures",
-        "ViTForImageClassification", "model_type", "vit", "hidden_act", "gelu", "dtype", "float32",
-        "num_hidden_layers", (json_int_t)model->layers, "num_attention_heads",
+        "ViTForImageClassification", "model_type", "vit", "hidden_act", "gelu", "dtype",
+        dtype_name(dtype), "num_hidden_layers", (json_int_t)model->layers, "num_attention_heads",
         (json_int_t)model->heads, "hidden_size", (json_int_t)model->width, "intermediate_size",
         4 * (json_int_t)model->width, "patch_size", (json_int_t)model->patch, "image_size",
         side * (json_int_t)model->patch, "num_channels", (json_int_t)channels, "num_labels",
         (json_int_t)model->classes, "layer_norm_eps", 1e-12, "qkv_bias", 1);
 }
 
-static json_t *config_of_bert(const struct jobspec_model *model)
+static json_t *config_of_bert(const struct jobspec_model *model, enum ckpt_dtype dtype)
 {
     return json_pack("{s:[s], s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:i}",
                      "architectures", "BertForMaskedLM", "model_type", "bert", "hidden_act", "gelu",
-                     "dtype", "float32", "num_hidden_layers", (json_int_t)model->layers,
+                     "dtype", dtype_name(dtype), "num_hidden_layers", (json_int_t)model->layers,
                      "num_attention_heads", (json_int_t)model->heads, "hidden_size",
                      (json_int_t)model->width, "intermediate_size", 4 * (json_int_t)model->width,
                      "max_position_embeddings", (json_int_t)model->context, "vocab_size",
                      (json_int_t)model->vocab, "type_vocab_size", 2, "layer_norm_eps", 1e-12,
                      "pad_token_id", 0);
+}
+
+static json_t *config_of(const struct jobspec_model *model, const struct ckpt_reader *reader,
+                         enum ckpt_dtype dtype)
+{
+    if (model->arch == JOBSPEC_ARCH_VIT)
+        return config_of_vit(model, reader, dtype);
+    return model->arch == JOBSPEC_ARCH_BERT ? config_of_bert(model, dtype)
+                                            : config_of_llama(model, dtype);
 }
 
 enum exit_code ckpt_write_config(const struct client *client, const char *file,
@@ -89,9 +99,7 @@ enum exit_code ckpt_write_config(const struct client *client, const char *file,
         client_note(client, "%s is there and stays as it is\n", path);
         return EXIT_DONE;
     }
-    json_t *config = model->arch == JOBSPEC_ARCH_VIT    ? config_of_vit(model, reader)
-                     : model->arch == JOBSPEC_ARCH_BERT ? config_of_bert(model)
-                                                        : config_of_llama(model, options->dtype);
+    json_t *config = config_of(model, reader, options->dtype);
     auto_free char *text = config == NULL ? NULL : json_dumps(config, JSON_INDENT(2));
     json_decref(config);
     if (text == NULL)

@@ -7,9 +7,10 @@
  * lifetimes. Nothing is allocated after it.
  *
  * Stages:  nodes [begin, end) of the tape, between two cuts (trainer/tape/tape_cuts.h). The whole
- *          tape is prepared, so that kernels, formats and dtypes are the same wherever it is cut: stages
- *          one after the other give the bits of the whole. What crosses a border, plan_border says;
- *          moving it is the caller's. The loss and its scalars are the last stage's.
+ *          tape is prepared, so that kernels, formats and dtypes are the same wherever it is cut:
+ *          stages one after the other give the bits of the whole. What crosses a border,
+ *          plan_border says; moving it is the caller's. The loss and its scalars are the last
+ *          stage's.
  *          call->lane, params and stats are those of the whole tape, of which a stage touches what
  *          is its nodes' own: the lane's gradients (those of ties, too) and statistics, and the
  *          number of micro-batches, which every stage writes.

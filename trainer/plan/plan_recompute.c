@@ -30,7 +30,6 @@ static bool costs_little(enum op op)
     case OP_DROPOUT:
     case OP_LAYER_NORM:
     case OP_EMBEDDING:
-    case OP_RMS_NORM:
     case OP_GATED:
     case OP_ROTARY:
     case OP_SEQUENCE:

@@ -60,6 +60,7 @@ struct relay_process {
 
     /* Under the relay's mutex. */
     bool greeted, ready, done;
+    uint64_t last_step;  /* the program ends with it by itself; 0: not said */
     bool joined, filled; /* it has begun to fill in the copy, and is through with it */
 
     /* Its thread's; saved and began are the forming thread's from READY until formed. */
@@ -69,7 +70,6 @@ struct relay_process {
     struct wire_ready began;
     uint64_t due_step;    /* of the last DUE */
     enum cairn_due due;   /* what was answered */
-    uint64_t last_step;   /* the program ends with it by itself; 0: not said */
     uint64_t exit_step;   /* a step after which it was asked to end; 0: none */
     uint64_t saving_step; /* of the last BEGIN */
     uint64_t begins;      /* of that step, by this process */
@@ -101,6 +101,7 @@ struct relay {
     pthread_mutex_t turn;
     struct relay_decision decisions[RELAY_DECISIONS]; /* under turn, as the next; the last ones */
     uint64_t decided;                                 /* how often */
+    uint64_t told_last, ends_with; /* the step that the program ends with: said, and agreed */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;

@@ -265,50 +265,88 @@ static bool on_settle(struct relay_process *p, uint64_t step, struct relay_answe
     return true;
 }
 
-/* Tells the coordinator, once, that this step is the last one. */
-static enum status note_last(struct relay *r, const struct wire_last *last)
+/* Whether the program may still end with that step: no process has gone beyond, or said another. */
+static bool may_be_last(const struct relay_process *p, uint64_t step)
 {
+    const struct relay *r = p->relay;
+    bool may = step != 0 && step >= p->began.step && step <= p->began.total_steps &&
+               atomic_load(&p->page->step) <= step;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const uint64_t said = r->processes[i].last_step;
+        may = may && (said == 0 || said == step);
+    }
+    return may;
+}
+
+/* Notes that a process has said so; true once all of the worker have. Under mutex. */
+static bool have_all_said(struct relay_process *p, uint64_t step)
+{
+    const struct relay *r = p->relay;
+    bool all = true;
+    p->last_step = step;
+    for (uint32_t i = 0; i < r->count; i++)
+        all = all && r->processes[i].last_step == step;
+    return all;
+}
+
+/* Agrees with the other ranks that this step is the last one, and tells the coordinator, both once.
+ * Under turn. */
+static enum status agree_last(struct relay *r, const struct wire_last *last)
+{
+    const struct rendezvous *rendezvous = session_rendezvous(r->options.session);
+    const struct rendezvous_part nothing = { .common = NULL };
+    const uint32_t size = r->options.assignment->size;
     char reason[sizeof(last->reason) + 1] = "";
     struct reason mended;
-    if (r->last_step == last->step)
+    enum status st = ST_OK;
+    if (r->ends_with == last->step)
         return ST_OK;
+    auto_free struct rendezvous_got *got = calloc(size, sizeof(*got));
+    if (got == NULL)
+        return ST_NO_MEMORY;
     memcpy(reason, last->reason, sizeof(last->reason));
     reason_set(&mended, "%s", reason);
-    const enum status st = session_last(r->options.session, last->step, mended.text);
+    if (r->told_last != last->step)
+        st = session_last(r->options.session, last->step, mended.text);
+    if (st != ST_OK)
+        return st;
+    r->told_last = last->step;
+    st = rendezvous->join(rendezvous->self, "last", &nothing, (int)size, SETTLE_MS, got);
     if (st == ST_OK)
-        r->last_step = last->step;
+        r->ends_with = last->step;
     return st;
 }
 
 /* All ranks end with the same step, or the coordinator ends the generation: once all have said it,
  * it is the last one here. */
-static bool on_last(struct relay *r, const struct wire_last *last, struct relay_answer *out)
+static bool on_last(struct relay_process *p, const struct wire_last *last, struct relay_answer *out)
 {
-    const struct rendezvous *rendezvous = session_rendezvous(r->options.session);
-    const struct rendezvous_part nothing = { .common = NULL };
-    const uint32_t size = r->options.assignment->size;
+    struct relay *r = p->relay;
     if (session_is_over(r->options.session))
         return refuse(out, ST_STALE, "this start of the program is over");
     if (!is_formed(r))
         return refuse(out, ST_AGAIN, "not all ranks are ready yet");
-    if (last->step == 0 || last->step < r->began.step || last->step > r->began.total_steps ||
-        atomic_load(&r->page->step) > last->step ||
-        (r->last_step != 0 && r->last_step != last->step))
+    (void)pthread_mutex_lock(&r->mutex);
+    const bool may = may_be_last(p, last->step);
+    const bool all = may && have_all_said(p, last->step);
+    (void)pthread_mutex_unlock(&r->mutex);
+    if (!may)
         return refuse(out, ST_INVALID, "this step can't be the last one any more");
-    if (last->step == r->began.total_steps)
+    if (last->step == p->began.total_steps)
         return true;
-    enum status st = note_last(r, last);
-    auto_free struct rendezvous_got *got = calloc(size, sizeof(*got));
-    if (got == NULL)
-        st = ST_NO_MEMORY;
-    if (st == ST_OK)
-        st = rendezvous->join(rendezvous->self, "last", &nothing, (int)size, SETTLE_MS, got);
+    if (!all) {
+        relay_pause(r, SETTLE_MS);
+        return refuse(out, ST_AGAIN, "not all processes of the worker have said so yet");
+    }
+    (void)pthread_mutex_lock(&r->turn);
+    const enum status st = agree_last(r, last);
+    (void)pthread_mutex_unlock(&r->turn);
     if (st == ST_TIMED_OUT)
         return refuse(out, ST_AGAIN, "not all ranks have said so yet");
     if (st != ST_OK)
         return refuse(out, st, status_string(st));
     (void)pthread_mutex_lock(&r->mutex);
-    r->began.total_steps = last->step;
+    p->began.total_steps = last->step;
     (void)pthread_mutex_unlock(&r->mutex);
     return true;
 }
@@ -435,7 +473,7 @@ bool relay_serve(struct relay_process *process, struct relay_peer *peer, struct 
     case WIRE_FAIL:
         return on_fail(r, peer->body, peer->head.size);
     case WIRE_LAST:
-        return on_last(r, &said.last, out);
+        return on_last(p, &said.last, out);
     }
     CHECK(false); /* relay_fits */
 }

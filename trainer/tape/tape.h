@@ -2,8 +2,8 @@
  * The tape: a model as a static array of nodes, appended once by a C function (trainer/models).
  *
  * Node i reads values that earlier nodes made and makes one value. Everything else is a loop over
- * the array: trainer/plan/plan.h lays out memory and runs it, lane.h cuts its flat vectors, and the optimizer
- * (trainer/update/optimizer.h) names its tensors in checkpoints.
+ * the array: trainer/plan/plan.h lays out memory and runs it, lane.h cuts its flat vectors, and the
+ * optimizer (trainer/update/optimizer.h) names its tensors in checkpoints.
  *
  * Parameters lie in one flat float32 buffer in tape order, row-major in PyTorch's index order,
  * without padding; running statistics in one of their own. Names are PyTorch's

@@ -455,21 +455,6 @@ class Llama(nn.Module):
         return self.lm_head(self.model["norm"](x))
 
 
-def logits_off(case):
-    """How far a Llama's logits are from those of transformers with the same weights."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-    net = Llama(case)
-    init_(net, case["seed"], 0)
-    other = LlamaForCausalLM(LlamaConfig(
-        num_hidden_layers=case["layers"], hidden_size=case["embed"], num_attention_heads=case["heads"],
-        num_key_value_heads=case["kv_heads"], intermediate_size=case["intermediate"], vocab_size=case["vocab"],
-        max_position_embeddings=case["context"], rms_norm_eps=1e-5, tie_word_embeddings=case["tied"]))
-    other.load_state_dict(net.state_dict())
-    tokens, _ = batch_of(case, 0, case["batch"])
-    with torch.no_grad():
-        return float((net(tokens) - other.eval()(tokens).logits).abs().max())
-
-
 class BertLayer(nn.Module):
     """Names as Hugging Face's; the modules in the order of Cairn's tape."""
 
@@ -525,6 +510,21 @@ class Bert(nn.Module):
         for layer in self.bert["encoder"]["layer"]:
             x = layer(x, (place <= last[:, None])[:, None, None])
         return self.cls["predictions"](x, tables["word_embeddings"].weight)
+
+
+def logits_off(case):
+    """How far a Llama's logits are from those of transformers with the same weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    net = Llama(case)
+    init_(net, case["seed"], 0)
+    other = LlamaForCausalLM(LlamaConfig(
+        num_hidden_layers=case["layers"], hidden_size=case["embed"], num_attention_heads=case["heads"],
+        num_key_value_heads=case["kv_heads"], intermediate_size=case["intermediate"], vocab_size=case["vocab"],
+        max_position_embeddings=case["context"], rms_norm_eps=1e-5, tie_word_embeddings=case["tied"]))
+    other.load_state_dict(net.state_dict())
+    tokens, _ = batch_of(case, 0, case["batch"])
+    with torch.no_grad():
+        return float((net(tokens) - other.eval()(tokens).logits).abs().max())
 
 
 class LeNet(nn.Module):

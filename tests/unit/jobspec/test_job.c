@@ -512,10 +512,10 @@ static void a_setting_that_is_null_takes_a_key_away(void **state)
 static void the_examples_are_right_and_survive_the_round_trip(void **state)
 {
     (void)state;
-    static const char *const names[] = { "resnet18-fashion", "lenet-fashion",     "mlp-fashion",
-                                         "gpt2-shakespeare", "gpt2-124m",         "resnet50-synthetic",
-                                         "command",          "vit-fashion",       "bert",
-                                         "llama-shakespeare" };
+    static const char *const names[] = {
+        "resnet18-fashion",   "lenet-fashion", "mlp-fashion",       "gpt2-shakespeare", "gpt2-124m",
+        "resnet50-synthetic", "command",       "llama-shakespeare", "vit-fashion",      "bert"
+    };
     struct jobspec *job auto_free = calloc(1, sizeof(*job));
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[512];

@@ -77,7 +77,9 @@ static struct tape *tied_thrice(void)
     assert_int_equal(tape_new(&tape), ST_OK);
     int tokens = tape_input(tape, DTYPE_I32, 2, (int64_t[]){ 1, 8 });
     int labels = tape_input(tape, DTYPE_I32, 2, (int64_t[]){ 1, 8 });
-    const struct tape_embedding embedding = { "wte", "wpe", 31, 8, 24, 0.02f };
+    const struct tape_embedding embedding = {
+        .token = "wte", .position = "wpe", .vocab = 31, .context = 8, .out = 24, .std = 0.02f
+    };
     int x = tape_embedding(tape, tokens, &embedding);
     struct tape_linear linear = { .out = 24, .bias = true };
     x = tape_linear(tape, "mid", x, &linear);
