@@ -17,8 +17,8 @@
 
 #include "kernels/backend.h"
 #include "trainer/models/models.h"
-#include "trainer/tape/initial_values.h"
 #include "trainer/plan/plan.h"
+#include "trainer/tape/initial_values.h"
 #include "trainer/update/optimizer.h"
 
 #define NODES_MAX 1024

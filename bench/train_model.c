@@ -9,9 +9,9 @@
 #include "common/rng.h"
 #include "kernels/backend.h"
 #include "trainer/models/models.h"
+#include "trainer/plan/plan.h"
 #include "trainer/tape/initial_values.h"
 #include "trainer/tape/lane.h"
-#include "trainer/plan/plan.h"
 #include "trainer/update/optimizer.h"
 
 #define SIDE          28

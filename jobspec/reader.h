@@ -101,17 +101,14 @@ bool reader_cut(struct reader *reader);
 /* Spreads the lanes over each stage's workers. */
 void reader_share_stages(struct reader *reader, bool lanes_known);
 
-/* ---- training.c ---- */
-
-/* Fills in defaults of optimizers and schedules, and checks options of the training. */
-void reader_check_training(struct reader *reader);
-
-/* ---- own.c ---- */
+/* ---- model.c ---- */
 
 /* Reads a field of three sizes. False: a mistake was reported. */
 bool reader_sizes(struct reader *reader, const struct field *field, const struct tree_node *node);
 /* Fills in model.arch of a job that has a graph or a library instead. */
 void reader_name_own(struct reader *reader);
+/* Fills in the numbers of a transformer that the file doesn't give, and checks that they fit. */
+void reader_resolve_transformer(struct reader *reader);
 /* Fills in what follows from a model of one's own, and checks its shapes and labels. */
 void reader_resolve_own(struct reader *reader);
 
@@ -134,8 +131,5 @@ void reader_check_usable(struct reader *reader);
  * report. All fields hold values by then, those with `bad` their defaults or zero.
  */
 void reader_resolve(struct reader *reader);
-/* Fills in the numbers of a Llama that the file doesn't give, after those of every text model, and
- * checks that they fit together. In llama.c. */
-void reader_resolve_llama(struct reader *reader);
 /* Like reader_resolve, of a job with a command. */
 void reader_resolve_command(struct reader *reader);

@@ -246,6 +246,83 @@ static void check_optimizer(struct reader *reader)
     }
 }
 
+/* Fills in what optimizers have in common, but with other values. */
+static void fill_optimizer(struct reader *reader)
+{
+    struct jobspec *job = &reader->job;
+    const enum jobspec_optimizer name = job->train.optimizer.name;
+    const bool adam = name == JOBSPEC_OPTIMIZER_ADAMW || name == JOBSPEC_OPTIMIZER_LAMB ||
+                      name == JOBSPEC_OPTIMIZER_MUON;
+    if (!reader_has(reader, "train.optimizer.momentum") && name == JOBSPEC_OPTIMIZER_MUON)
+        job->train.optimizer.momentum = 0.95;
+    if (!reader_has(reader, "train.optimizer.beta2") && (adam || name == JOBSPEC_OPTIMIZER_LION))
+        job->train.optimizer.beta2 = adam ? 0.999 : 0.99;
+    if (!reader_has(reader, "train.optimizer.eps") && adam)
+        job->train.optimizer.eps = name == JOBSPEC_OPTIMIZER_LAMB ? 1e-6 : 1e-8;
+}
+
+/* Muon takes whole matrices, and owners of moments have chunks of a fixed size. */
+static void check_muon(struct reader *reader)
+{
+    const struct jobspec *job = &reader->job;
+    if (job->train.optimizer.name != JOBSPEC_OPTIMIZER_MUON || job->parallel.zero == 0 ||
+        !reader_is_good(reader, "parallel.zero"))
+        return;
+    reader_mistake(reader, "parallel.zero", "remove this key, or use adamw, lamb or lion",
+                   "parallel.zero: %lld is not for muon: it needs whole matrices, and owners of "
+                   "moments have parts of them",
+                   (long long)job->parallel.zero);
+}
+
+/* The average of the weights is whole where each worker has all moments. */
+static void check_ema(struct reader *reader)
+{
+    const struct jobspec *job = &reader->job;
+    if (!job->eval_ema || !reader_is_good(reader, "train.ema"))
+        return;
+    if (job->data.eval.format == JOBSPEC_FORMAT_NONE &&
+        reader_is_good(reader, "data.eval.format")) {
+        reader_mistake(reader, "train.eval_ema", "add data.eval, or remove this key",
+                       "train.eval_ema needs data.eval: there is nothing to evaluate on");
+    } else if (job->train.ema == 0) {
+        reader_mistake(reader, "train.eval_ema", "add for example 'ema: 0.999'",
+                       "train.eval_ema needs train.ema: no average of the weights is kept");
+    } else if (job->parallel.zero != 0 || job->parallel.pipeline.stages > 1) {
+        reader_mistake(
+            reader, "train.eval_ema", "remove this key; train.ema itself goes with both",
+            "train.eval_ema is not for parallel.zero: 1 and pipelines: no worker has the "
+            "whole average");
+    }
+}
+
+static void check_schedule(struct reader *reader)
+{
+    struct jobspec *job = &reader->job;
+    const struct jobspec_duration *duration = &job->train.duration;
+    const struct jobspec_duration *decay = &job->train.schedule.decay;
+    const bool cycle = job->train.schedule.name == JOBSPEC_SCHEDULE_ONE_CYCLE;
+    if (cycle && !reader_has(reader, "train.schedule.min_lr"))
+        job->train.schedule.min_lr = 4e-6; /* OneCycleLR's: 1 / 25 / 10000 */
+    if (cycle && job->train.schedule.warmup.value == 0 &&
+        reader_is_good(reader, "train.schedule.warmup")) {
+        reader_mistake(reader, "train.schedule.name", "add for example 'warmup: 1 epoch'",
+                       "one_cycle needs a warm-up: its rising half");
+    }
+    if (reader_has(reader, "train.duration") && reader_has(reader, "train.schedule.decay") &&
+        duration->unit == decay->unit && decay->value > duration->value) {
+        reader_mistake(reader, "train.schedule.decay", "decay over a part of train.duration",
+                       "the decay is longer than the training");
+    }
+}
+
+static void check_training(struct reader *reader)
+{
+    fill_optimizer(reader);
+    check_muon(reader);
+    check_schedule(reader);
+    check_ema(reader);
+}
+
 static void check_times(struct reader *reader)
 {
     struct jobspec *job = &reader->job;
@@ -270,102 +347,7 @@ static void check_times(struct reader *reader)
     }
 }
 
-/* ---- transformers ---- */
-
-/* Radford et al., "Language models are unsupervised multitask learners", 2019, table 2; the counts
- * that people call them by are those of the released weights. */
-static const struct size_numbers {
-    int64_t layers, heads, width;
-} sizes[] = {
-    [JOBSPEC_SIZE_124M] = { 12, 12, 768 },
-    [JOBSPEC_SIZE_355M] = { 24, 16, 1024 },
-    [JOBSPEC_SIZE_774M] = { 36, 20, 1280 },
-    [JOBSPEC_SIZE_1558M] = { 48, 25, 1600 },
-};
-
-/* Fills the numbers of a transformer that the file doesn't give, by its size. */
-static void fill_size(struct reader *reader)
-{
-    struct jobspec_model *model = &reader->job.model;
-    CHECK(model->size < sizeof(sizes) / sizeof(sizes[0]));
-    const struct size_numbers *size =
-        &sizes[model->size == JOBSPEC_SIZE_NONE ? JOBSPEC_SIZE_124M : model->size];
-    const struct {
-        const char *path;
-        int64_t *to, from;
-    } numbers[] = {
-        { "model.layers", &model->layers, size->layers },
-        { "model.heads", &model->heads, size->heads },
-        { "model.width", &model->width, size->width },
-    };
-    for (size_t i = 0; i < 3; i++) {
-        if (!reader_has(reader, numbers[i].path)) {
-            *numbers[i].to = numbers[i].from;
-        } else if (model->size != JOBSPEC_SIZE_NONE) {
-            reader_mistake(reader, numbers[i].path, "remove one of the two",
-                           "%s follows from model.size: %s", numbers[i].path,
-                           jobspec_size_word(model->size));
-        }
-    }
-    model->size = JOBSPEC_SIZE_NONE;
-}
-
-/* The vocabulary of BERT's published weights, and its mask's token; where tokens are bytes, they
- * stand behind the mask's. */
-#define BERT_VOCAB      30522
-#define BERT_MASK       103
-#define BERT_BYTES_MASK 3
-
-static void resolve_mask(struct reader *reader)
-{
-    const struct jobspec *job = &reader->job;
-    struct jobspec_model *model = &reader->job.model;
-    const bool bytes = job->data.train.format == JOBSPEC_FORMAT_TEXT ||
-                       job->data.eval.format == JOBSPEC_FORMAT_TEXT;
-    if (!reader_has(reader, "model.mask"))
-        model->mask = job->data.train.format == JOBSPEC_FORMAT_TEXT ? BERT_BYTES_MASK : BERT_MASK;
-    const int64_t least = model->mask + 1 + (bytes ? JOBSPEC_VOCAB_BYTES : 1);
-    if (!reader_is_good(reader, "model.mask") || !reader_is_good(reader, "model.vocab") ||
-        model->vocab >= least)
-        return;
-    char way_out[LIMIT_REASON];
-    (void)snprintf(way_out, sizeof(way_out), "set model.vocab to %lld or more, or another mask",
-                   (long long)least);
-    reader_mistake(reader, reader_has(reader, "model.mask") ? "model.mask" : "model.vocab", way_out,
-                   "behind the mask's token, %lld, a vocabulary of %lld has no room for %s",
-                   (long long)model->mask, (long long)model->vocab,
-                   bytes ? "256 bytes" : "a token");
-}
-
-static void resolve_transformer(struct reader *reader)
-{
-    struct jobspec *job = &reader->job;
-    struct jobspec_model *model = &job->model;
-    fill_size(reader);
-    if (jobspec_is_text(model) && !reader_has(reader, "model.vocab")) {
-        bool bytes = job->data.train.format == JOBSPEC_FORMAT_TEXT;
-        bool llama = model->arch == JOBSPEC_ARCH_LLAMA;
-        model->vocab = bytes   ? JOBSPEC_VOCAB_BYTES
-                       : llama ? JOBSPEC_VOCAB_LLAMA
-                               : JOBSPEC_VOCAB_GPT2;
-        if (model->arch == JOBSPEC_ARCH_BERT)
-            model->vocab = bytes ? BERT_BYTES_MASK + 1 + JOBSPEC_VOCAB_BYTES : BERT_VOCAB;
-    }
-    bool good = reader_is_good(reader, "model.width") && reader_is_good(reader, "model.heads");
-    if (good && model->width % model->heads != 0) {
-        char heads[160];
-        char way_out[LIMIT_REASON];
-        reader_divisors(model->width, 1, 1024, heads, sizeof(heads));
-        (void)snprintf(way_out, sizeof(way_out), "heads that do: %s", heads);
-        reader_mistake(reader, reader_has(reader, "model.heads") ? "model.heads" : "model.width",
-                       way_out, "%lld heads don't divide a width of %lld evenly",
-                       (long long)model->heads, (long long)model->width);
-    } else if (good && model->arch == JOBSPEC_ARCH_LLAMA) {
-        reader_resolve_llama(reader);
-    }
-    if (model->arch == JOBSPEC_ARCH_BERT)
-        resolve_mask(reader);
-}
+/* ---- models ---- */
 
 /* A graph or a library. */
 static bool job_is_own(const struct jobspec *job)
@@ -418,7 +400,7 @@ static void check_model(struct reader *reader)
     if (job_is_own(job))
         reader_resolve_own(reader);
     else if (jobspec_is_text(&job->model) || job->model.arch == JOBSPEC_ARCH_VIT)
-        resolve_transformer(reader);
+        reader_resolve_transformer(reader);
     if (!jobspec_is_text(&job->model))
         return;
     if (reader_has(reader, "data.augment") && (job->data.augment.crop || job->data.augment.flip)) {
@@ -526,7 +508,7 @@ void reader_resolve(struct reader *reader)
         resolve_micro_batch(reader);
     resolve_workers(reader, lanes_known);
     check_optimizer(reader);
-    reader_check_training(reader);
+    check_training(reader);
     check_times(reader);
     check_metric(reader, "checkpoint.keep.best.metric", reader->job.checkpoint.keep_best.metric);
     check_metric(reader, "train.stop.metric", reader->job.train.stop.metric);

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "jobspec/text/suggest.h"
+#include "jobspec/text/synonym.h"
 #include "jobspec/text/texts.h"
 
 #define AT(member)                                                                                 \
@@ -20,17 +21,17 @@
      FIELD_BIT(JOBSPEC_ARCH_RESNET18) | FIELD_BIT(JOBSPEC_ARCH_RESNET50) |                         \
      FIELD_BIT(JOBSPEC_ARCH_RESNET152) | FIELD_BIT(JOBSPEC_ARCH_VIT))
 #define OWN_MODELS (FIELD_BIT(JOBSPEC_ARCH_GRAPH) | FIELD_BIT(JOBSPEC_ARCH_LIBRARY))
-#define IDX       FIELD_BIT(JOBSPEC_FORMAT_IDX)
-#define TEXT      FIELD_BIT(JOBSPEC_FORMAT_TEXT)
-#define TOKENS    FIELD_BIT(JOBSPEC_FORMAT_TOKENS)
-#define SYNTHETIC FIELD_BIT(JOBSPEC_FORMAT_SYNTHETIC)
-#define SGDS      FIELD_BIT(JOBSPEC_OPTIMIZER_SGD)
-#define LIONS     FIELD_BIT(JOBSPEC_OPTIMIZER_LION)
-#define MUONS     FIELD_BIT(JOBSPEC_OPTIMIZER_MUON)
-#define ADAMS     (FIELD_BIT(JOBSPEC_OPTIMIZER_ADAMW) | FIELD_BIT(JOBSPEC_OPTIMIZER_LAMB) | MUONS)
-#define CYCLES    FIELD_BIT(JOBSPEC_SCHEDULE_ONE_CYCLE)
-#define POWERS    FIELD_BIT(JOBSPEC_SCHEDULE_POLYNOMIAL)
-#define STABLES   FIELD_BIT(JOBSPEC_SCHEDULE_WSD)
+#define IDX        FIELD_BIT(JOBSPEC_FORMAT_IDX)
+#define TEXT       FIELD_BIT(JOBSPEC_FORMAT_TEXT)
+#define TOKENS     FIELD_BIT(JOBSPEC_FORMAT_TOKENS)
+#define SYNTHETIC  FIELD_BIT(JOBSPEC_FORMAT_SYNTHETIC)
+#define SGDS       FIELD_BIT(JOBSPEC_OPTIMIZER_SGD)
+#define LIONS      FIELD_BIT(JOBSPEC_OPTIMIZER_LION)
+#define MUONS      FIELD_BIT(JOBSPEC_OPTIMIZER_MUON)
+#define ADAMS      (FIELD_BIT(JOBSPEC_OPTIMIZER_ADAMW) | FIELD_BIT(JOBSPEC_OPTIMIZER_LAMB) | MUONS)
+#define CYCLES     FIELD_BIT(JOBSPEC_SCHEDULE_ONE_CYCLE)
+#define POWERS     FIELD_BIT(JOBSPEC_SCHEDULE_POLYNOMIAL)
+#define STABLES    FIELD_BIT(JOBSPEC_SCHEDULE_WSD)
 #define ENDINGS                                                                                    \
     (FIELD_BIT(JOBSPEC_SCHEDULE_COSINE) | FIELD_BIT(JOBSPEC_SCHEDULE_LINEAR) | POWERS | CYCLES |   \
      STABLES)
@@ -295,58 +296,6 @@ static const struct {
     { "train.optimizer", "optimizer: {name: sgd, lr: 0.1}" },
     { "command", "command: {run: [python3, train.py]}" },
 };
-
-/* Keys that people know from other programs. */
-static const struct {
-    const char *key, *path;
-} synonyms[] = {
-    { "batch", "train.global_batch" },
-    { "batch_size", "train.global_batch" },
-    { "learning_rate", "train.optimizer.lr" },
-    { "epochs", "train.duration" },
-    { "steps", "train.duration" },
-    { "max_steps", "train.duration" },
-    { "num_hidden_layers", "model.layers" },
-    { "n_layer", "model.layers" },
-    { "num_attention_heads", "model.heads" },
-    { "n_head", "model.heads" },
-    { "num_key_value_heads", "model.kv_heads" },
-    { "hidden_size", "model.width" },
-    { "embed", "model.width" },
-    { "n_embd", "model.width" },
-    { "intermediate_size", "model.intermediate" },
-    { "vocab_size", "model.vocab" },
-    { "max_position_embeddings", "model.context" },
-    { "rms_norm_eps", "model.norm_eps" },
-    { "tie_word_embeddings", "model.tied" },
-    { "max_epochs", "train.duration" },
-    { "warmup_steps", "train.schedule.warmup" },
-    { "num_workers", "workers.count" },
-    { "nproc", "workers.count" },
-    { "world_size", "workers.count" },
-    { "val", "data.eval" },
-    { "test", "data.eval" },
-    { "grad_clip", "train.clip_norm" },
-    { "max_grad_norm", "train.clip_norm" },
-    { "dtype", "train.precision" },
-    { "betas", "train.optimizer.beta1" },
-    { "interval", "checkpoint.every" },
-    { "save_total_limit", "checkpoint.keep.last" },
-    { "n_layer", "model.layers" },
-    { "n_head", "model.heads" },
-    { "n_embd", "model.width" },
-    { "block_size", "model.context" },
-    { "seq_len", "model.context" },
-    { "vocab_size", "model.vocab" },
-    { "patch_size", "model.patch" },
-    { "gradient_accumulation_steps", "train.accumulate" },
-    { "cmd", "command.run" },
-    { "entrypoint", "command.run" },
-    { "script", "command.run" },
-    { "args", "command.run" },
-    { "nproc_per_node", "command.processes" },
-    { "max_restarts", "command.restart.budget" },
-};
 /* clang-format on */
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -455,12 +404,10 @@ bool schema_suggest(const char *section, const char *key, char *out, size_t capa
     }
     if (best <= suggest_limit(key))
         return true;
-    for (size_t i = 0; i < COUNT(synonyms); i++) {
-        const size_t distance = suggest_distance(synonyms[i].key, key);
-        if (distance == 0 || (distance == 1 && strlen(key) > 3)) {
-            write_in(synonyms[i].path, section, out, capacity);
-            return true;
-        }
+    const char *known = synonym_find(key);
+    if (known != NULL) {
+        write_in(known, section, out, capacity);
+        return true;
     }
     for (size_t i = 0; i < COUNT(fields); i++) {
         const char *dot = strrchr(fields[i].path, '.');

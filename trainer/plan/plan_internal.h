@@ -40,8 +40,8 @@
  */
 #pragma once
 
-#include "trainer/tape/lane.h"
 #include "trainer/plan/plan.h"
+#include "trainer/tape/lane.h"
 
 #define PLAN_REGIONS_MAX     16384 /* 16 of each node */
 #define PLAN_ADAPTATIONS_MAX 2048

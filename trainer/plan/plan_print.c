@@ -62,11 +62,12 @@ enum status plan_print(const struct plan *plan, struct buf *out)
     const struct plan_sizes *sizes = &plan->sizes;
     return buf_printf(out,
                       "arena %.1f MiB (%.1f without reuse), kernel caches %.1f MiB, "
-                      "%.2f GFLOP forward, %.2f backward, %d gradient copies between formats\n",
+                      "%.2f GFLOP forward, %.2f again, %.2f backward, "
+                      "%d gradient copies between formats\n",
                       (double)sizes->arena_bytes / (1024.0 * 1024.0),
                       (double)sizes->unshared_bytes / (1024.0 * 1024.0),
                       (double)sizes->cache_bytes / (1024.0 * 1024.0), sizes->flops_forward / 1e9,
-                      sizes->flops_backward / 1e9, sizes->reformats);
+                      sizes->flops_again / 1e9, sizes->flops_backward / 1e9, sizes->reformats);
 }
 
 enum status plan_pins(const struct plan *plan, struct buf *out)

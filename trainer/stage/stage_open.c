@@ -6,8 +6,8 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "trainer/pipeline/schedule_check.h"
-#include "trainer/stage/stage_internal.h"
 #include "trainer/plan/plan.h"
+#include "trainer/stage/stage_internal.h"
 #include "trainer/tape/tape_cuts.h"
 
 static const uint32_t one_lane[] = { 1 }; /* of tensors */

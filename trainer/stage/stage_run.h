@@ -32,8 +32,8 @@
 #include "comm/reducer.h"
 #include "common/status.h"
 #include "trainer/device/feed.h"
-#include "trainer/stage/stage.h"
 #include "trainer/plan/plan.h"
+#include "trainer/stage/stage.h"
 
 struct stage_run;
 

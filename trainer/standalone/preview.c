@@ -15,13 +15,13 @@
 #include "session/memory/copy_interval.h"
 #include "session/memory/headroom.h"
 #include "trainer/device/device.h"
+#include "trainer/plan/plan.h"
 #include "trainer/standalone/preview_data.h"
 #include "trainer/standalone/preview_graph.h"
 #include "trainer/standalone/preview_pipeline.h"
 #include "trainer/standalone/preview_stages.h"
 #include "trainer/state/initial_state.h"
 #include "trainer/tape/lane.h"
-#include "trainer/plan/plan.h"
 #include "trainer/worker/build.h"
 #include "trainer/worker/memory_need.h"
 #include "trainer/worker/settings.h"
@@ -473,12 +473,8 @@ static enum status print_plan(const struct preview *p)
         return preview_fail(p, st, "preparing the model");
     double micros = (double)p->settings.lanes * p->settings.accumulate;
     const struct plan_sizes *sizes = plan_sizes(plan);
-    st = buf_printf(p->out, "compute    %.2f GFLOP per step",
+    st = buf_printf(p->out, "compute    %.2f GFLOP per step\n",
                     (sizes->flops_forward + sizes->flops_backward) * micros / 1e9);
-    if (st == ST_OK && sizes->flops_again > 0)
-        st = buf_printf(p->out, ", and %.2f to recompute", sizes->flops_again * micros / 1e9);
-    if (st == ST_OK)
-        st = buf_append_text(p->out, "\n");
     if (st == ST_OK)
         st = plan_print(plan, p->out);
     plan_free(plan);
@@ -541,10 +537,9 @@ static enum status open_inputs(struct preview *p)
     if (st == ST_OK) {
         st = settings_derive(p->job, p->train->samples, &p->settings, p->reason);
     }
-    const struct build_options options = { .job = p->job };
     struct built_model model = { NULL };
     if (st == ST_OK)
-        st = build_model(&options, p->train, &model, p->reason);
+        st = build_model(&(struct build_options){ .job = p->job }, p->train, &model, p->reason);
     p->tape = model.tape;
     p->graph = model.graph;
     if (st == ST_OK)

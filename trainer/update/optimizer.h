@@ -36,8 +36,8 @@
 #include "common/status.h"
 #include "jobspec/jobspec.h"
 #include "kernels/backend.h"
-#include "trainer/tape/lane.h"
 #include "trainer/plan/plan.h"
+#include "trainer/tape/lane.h"
 #include "trainer/tape/tape.h"
 #include "trainer/update/owners.h"
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 
 #include "comm/reducer_order.h"
+#include "trainer/plan/plan.h"
 #include "trainer/stage/stage_run.h"
 #include "trainer/tape/lane.h"
-#include "trainer/plan/plan.h"
 #include "trainer/update/owners.h"
 
 #define INPUT_ENTRIES 2  /* of a feed */

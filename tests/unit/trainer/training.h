@@ -7,10 +7,10 @@
 
 #include "kernels/backend.h"
 #include "trainer/models/models.h"
+#include "trainer/plan/plan.h"
 #include "trainer/tape/initial_values.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/lane_owners.h"
-#include "trainer/plan/plan.h"
 #include "trainer/update/optimizer.h"
 
 struct training_options {
