@@ -4,8 +4,8 @@
  * A stage is a run of nodes [begin, end) that a rank carries for itself (trainer/plan/plan.h). A
  * cut is named by the node with which the later stage begins. It is legal where exactly one value
  * lives across it: made before, read at the cut or later. That value is the output of the node
- * right before the cut, and has the batch. The tape's inputs don't count: whatever stage reads one of them, such as the
- * labels, is given it.
+ * right before the cut, and has the batch. The tape's inputs don't count: whatever stage reads one
+ * of them, such as the labels, is given it.
  *
  * Thread: any.
  */
