@@ -139,7 +139,7 @@ static void parts_that_are_not_all_rows_are_refused(void **state)
     const struct tape_linear rows[] = {
         { .out = 8, .parts = { { "a", 4 }, { "b", 3 } } },
         { .out = 8, .parts = { { "a", 8 }, { "b", 0 } } },
-        { .out = 8, .bias = true, .parts = { { "a", 8 } } },
+        { .out = 8, .bias = true, .parts = { { "a", 7 } } },
         { .out = 8, .tied = "other.weight", .parts = { { "a", 8 } } },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -220,6 +220,7 @@ static void the_job_counts_parameters_as_the_tape_does(void **state)
           .intermediate = 2048 },
         { .classes = 10, /* GPT-2's largest */
           .hidden = 256,
+          .patch = 14,
           .layers = 48,
           .heads = 25,
           .width = 1600,
