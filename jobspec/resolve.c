@@ -397,10 +397,11 @@ static void check_model(struct reader *reader)
         return;
     check_data(reader, "data.train.format", job->data.train.format);
     check_data(reader, "data.eval.format", job->data.eval.format);
-    if (job_is_own(job))
+    if (job_is_own(job)) {
         reader_resolve_own(reader);
-    else if (jobspec_is_text(&job->model) || job->model.arch == JOBSPEC_ARCH_VIT)
+    } else if (jobspec_is_text(&job->model) || job->model.arch == JOBSPEC_ARCH_VIT) {
         reader_resolve_transformer(reader);
+    }
     if (!jobspec_is_text(&job->model))
         return;
     if (reader_has(reader, "data.augment") && (job->data.augment.crop || job->data.augment.flip)) {
@@ -541,7 +542,8 @@ static void resolve_saves(struct reader *reader)
                        (long long)(LIMIT_RANKS / job->workers.count));
         reader_mistake(reader, "command.processes", way_out,
                        "%lld processes are more than the %d whose state Cairn can save",
-                       (long long)(job->command.processes * job->workers.count), LIMIT_RANKS);
+                       (long long)job->command.processes * (long long)job->workers.count,
+                       LIMIT_RANKS);
     }
 }
 

@@ -83,6 +83,11 @@ struct cairn_node {
     const char *position;   /* embedding: name of its table of positions; NULL: none */
     double std;             /* of the initial weights; 0: the op's default */
     double p;               /* dropout */
+    double eps;             /* layer_norm, rms_norm; 0: 1e-5 */
+    int64_t kv_heads;       /* rotary; 0: as many as heads */
+    double rope_theta;      /* rotary; 0: 10000 */
+    int bidirectional;      /* attention: each token sees all */
+    int64_t row;            /* select */
 };
 
 struct cairn_model;

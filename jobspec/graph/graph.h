@@ -53,7 +53,12 @@
     X(STD, std)                                                                                    \
     X(TIED, tied)                                                                                  \
     X(HEADS, heads)                                                                                \
-    X(P, p)
+    X(P, p)                                                                                        \
+    X(EPS, eps)                                                                                    \
+    X(KV_HEADS, kv_heads)                                                                          \
+    X(ROPE_THETA, rope_theta)                                                                      \
+    X(BIDIRECTIONAL, bidirectional)                                                                \
+    X(ROW, row)
 
 #define GRAPH_KEY_NAME_OF(upper, lower) GRAPH_KEY_##upper,
 enum graph_key { GRAPH_KEYS(GRAPH_KEY_NAME_OF) GRAPH_KEY_COUNT };
@@ -72,11 +77,16 @@ enum graph_key { GRAPH_KEYS(GRAPH_KEY_NAME_OF) GRAPH_KEY_COUNT };
     X(LINEAR, linear, GRAPH_HAS(NAME) | GRAPH_HAS(OUT),                                            \
       GRAPH_HAS(BIAS) | GRAPH_HAS(ACTIVATION) | GRAPH_HAS(RESIDUAL) | GRAPH_HAS(STD) |             \
           GRAPH_HAS(TIED))                                                                         \
-    X(LAYER_NORM, layer_norm, GRAPH_HAS(NAME), 0)                                                  \
+    X(LAYER_NORM, layer_norm, GRAPH_HAS(NAME), GRAPH_HAS(EPS))                                     \
     X(EMBEDDING, embedding, GRAPH_HAS(NAME) | GRAPH_HAS(ROWS) | GRAPH_HAS(OUT),                    \
       GRAPH_HAS(POSITION) | GRAPH_HAS(STD))                                                        \
-    X(ATTENTION, attention, GRAPH_HAS(HEADS), 0)                                                   \
-    X(DROPOUT, dropout, GRAPH_HAS(P), GRAPH_HAS(RESIDUAL))
+    X(ATTENTION, attention, GRAPH_HAS(HEADS), GRAPH_HAS(BIDIRECTIONAL))                            \
+    X(DROPOUT, dropout, GRAPH_HAS(P), GRAPH_HAS(RESIDUAL))                                         \
+    X(RMS_NORM, rms_norm, GRAPH_HAS(NAME), GRAPH_HAS(EPS))                                         \
+    X(GATED, gated, 0, 0)                                                                          \
+    X(ROTARY, rotary, GRAPH_HAS(HEADS), GRAPH_HAS(KV_HEADS) | GRAPH_HAS(ROPE_THETA))               \
+    X(SEQUENCE, sequence, GRAPH_HAS(NAME), GRAPH_HAS(STD))                                         \
+    X(SELECT, select, 0, GRAPH_HAS(ROW))
 
 #define GRAPH_OP_NAME_OF(upper, lower, needs, may) GRAPH_OP_##upper,
 enum graph_op { GRAPH_OP_NONE, GRAPH_OPS(GRAPH_OP_NAME_OF) GRAPH_OP_COUNT };
@@ -96,13 +106,15 @@ struct jobspec_node {
     int32_t residual; /* a node before this one whose value is added, or GRAPH_NONE */
     int32_t tied;     /* linear: a node before this one whose weight it has, or GRAPH_NONE */
     enum graph_activation activation;
-    bool bias, relu;
+    bool bias, relu, bidirectional;
     int64_t out;  /* channels or features */
     int64_t rows; /* embedding: tokens */
     int64_t kernel, stride, pad;
-    int64_t heads;
-    double std; /* of the initial weights; 0: PyTorch's default of the op */
-    double p;   /* dropout */
+    int64_t heads, kv_heads;
+    int64_t row; /* select */
+    double std;  /* of the initial weights; 0: PyTorch's default of the op */
+    double p;    /* dropout */
+    double eps, rope_theta;
 };
 
 /* Trailing: only the nodes that there are take memory, where jobspec_bytes is used. */

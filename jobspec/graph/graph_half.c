@@ -7,9 +7,11 @@
  * is_stream: of the nodes before it. */
 static bool is_of_stream(const struct jobspec_node *node, const bool *is_stream)
 {
-    if (node->op == GRAPH_OP_EMBEDDING || node->residual != GRAPH_NONE)
+    if (node->op == GRAPH_OP_EMBEDDING || node->op == GRAPH_OP_SEQUENCE ||
+        node->residual != GRAPH_NONE)
         return node->op != GRAPH_OP_BATCH_NORM;
-    return node->op == GRAPH_OP_DROPOUT && node->from >= 0 && is_stream[node->from];
+    return (node->op == GRAPH_OP_DROPOUT || node->op == GRAPH_OP_SELECT) && node->from >= 0 &&
+           is_stream[node->from];
 }
 
 bool graph_check_half(struct jobspec_report *report, const struct tree_node *list,
@@ -31,7 +33,8 @@ bool graph_check_half(struct jobspec_report *report, const struct tree_node *lis
                                graph_label(graph, n, label));
             good = false;
         }
-        if (reads && (node->op == GRAPH_OP_RELU || node->op == GRAPH_OP_ATTENTION)) {
+        if (reads && (node->op == GRAPH_OP_RELU || node->op == GRAPH_OP_ATTENTION ||
+                      node->op == GRAPH_OP_GATED || node->op == GRAPH_OP_ROTARY)) {
             jobspec_report_add(report, tree_find(item, "op")->place, way_out,
                                "%s: with amp O1 it reads no embedding and nothing with residuals",
                                graph_label(graph, n, label));

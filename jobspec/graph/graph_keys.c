@@ -28,6 +28,11 @@ static const struct graph_key_row keys[] = {
     KEY(STD) = { "std", GRAPH_KIND_REAL, AT(std), 0, 100, .open = true },
     KEY(TIED) = { "tied", GRAPH_KIND_NODE, AT(tied) },
     KEY(HEADS) = { "heads", GRAPH_KIND_WHOLE, AT(heads), 1, 1024, .example = "heads: 4" },
+    KEY(EPS) = { "eps", GRAPH_KIND_REAL, AT(eps), 0, 1, .open = true },
+    KEY(KV_HEADS) = { "kv_heads", GRAPH_KIND_WHOLE, AT(kv_heads), 1, 1024 },
+    KEY(ROPE_THETA) = { "rope_theta", GRAPH_KIND_REAL, AT(rope_theta), 1, 1e9 },
+    KEY(BIDIRECTIONAL) = { "bidirectional", GRAPH_KIND_BOOL, AT(bidirectional) },
+    KEY(ROW) = { "row", GRAPH_KIND_WHOLE, AT(row), 0, FEATURES_MAX },
     KEY(P) = { "p", GRAPH_KIND_REAL, AT(p), 0, 1, .open = true, .example = "p: 0.1" },
 };
 /* clang-format on */

@@ -29,6 +29,11 @@ static bool is_set(const struct jobspec_node *node, int64_t number, enum graph_k
     case GRAPH_KEY_ROWS:
     case GRAPH_KEY_HEADS:
     case GRAPH_KEY_P:
+    case GRAPH_KEY_EPS:
+    case GRAPH_KEY_KV_HEADS:
+    case GRAPH_KEY_ROPE_THETA:
+    case GRAPH_KEY_BIDIRECTIONAL:
+    case GRAPH_KEY_ROW:
     case GRAPH_KEY_COUNT:
         break;
     }

@@ -10,6 +10,8 @@
 #include "jobspec/text/suggest.h"
 
 #define EMBEDDING_STD 0.02 /* GPT-2's */
+#define NORM_EPS      1e-5 /* PyTorch's */
+#define ROPE_THETA    1e4  /* Llama's */
 
 /* A list of nodes while it is read. */
 struct reading {
@@ -385,8 +387,14 @@ static void resolve(struct reading *r, const struct tree_node *item)
     struct jobspec_node *node = r->node;
     if (node->stride == 0 && (graph_keys_allowed(node->op) & GRAPH_HAS(STRIDE)) != 0)
         node->stride = node->op == GRAPH_OP_MAX_POOL ? node->kernel : 1;
-    if (node->op == GRAPH_OP_EMBEDDING && node->std == 0)
+    if ((node->op == GRAPH_OP_EMBEDDING || node->op == GRAPH_OP_SEQUENCE) && node->std == 0)
         node->std = EMBEDDING_STD;
+    if (node->eps == 0 && (graph_keys_allowed(node->op) & GRAPH_HAS(EPS)) != 0)
+        node->eps = NORM_EPS;
+    if (node->op == GRAPH_OP_ROTARY) {
+        node->kv_heads = node->kv_heads == 0 ? node->heads : node->kv_heads;
+        node->rope_theta = node->rope_theta == 0 ? ROPE_THETA : node->rope_theta;
+    }
     if (node->residual != GRAPH_NONE && node->activation != GRAPH_ACTIVATION_NONE) {
         mistake(r, tree_find(item, "residual")->key_place,
                 "remove one of the two, or put the residual into a node of its own",

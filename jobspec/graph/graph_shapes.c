@@ -244,6 +244,27 @@ static bool shape_layer_norm(struct look *l, const struct graph_shape *in, struc
            add_tensor(l, in->dims[in->ndim - 1], 2);
 }
 
+static bool shape_rms_norm(struct look *l, const struct graph_shape *in, struct graph_shape *out)
+{
+    *out = *in;
+    return wants_features(l, in) && wants_trained(l, in) &&
+           add_tensor(l, in->dims[in->ndim - 1], 1);
+}
+
+static bool shape_gated(struct look *l, const struct graph_shape *in, struct graph_shape *out)
+{
+    *out = *in;
+    if (!wants_features(l, in))
+        return false;
+    out->dims[in->ndim - 1] = in->dims[in->ndim - 1] / 2;
+    if (in->dims[in->ndim - 1] % 2 != 0) {
+        return refuse(l, "op", "make the features before it an even number",
+                      "it multiplies one half of the features with the other, but reads %s",
+                      l->reads);
+    }
+    return true;
+}
+
 static bool shape_embedding(struct look *l, const struct graph_shape *in, struct graph_shape *out)
 {
     if (!in->is_tokens) {
@@ -262,7 +283,7 @@ static bool shape_attention(struct look *l, const struct graph_shape *in, struct
     const int64_t heads = l->node->heads;
     *out = *in;
     if (in->is_tokens || in->ndim != 2) {
-        return refuse(l, "op", "use it in a text model",
+        return refuse(l, "op", "use it behind an embedding or a sequence",
                       "it takes [context, 3 x width], but reads %s", l->reads);
     }
     if (in->dims[1] % (3 * heads) != 0) {
@@ -271,6 +292,51 @@ static bool shape_attention(struct look *l, const struct graph_shape *in, struct
                       (long long)heads, l->reads);
     }
     out->dims[1] = in->dims[1] / 3;
+    return true;
+}
+
+static bool shape_rotary(struct look *l, const struct graph_shape *in, struct graph_shape *out)
+{
+    const int64_t heads = l->node->heads, shared = l->node->kv_heads;
+    *out = *in;
+    if (in->is_tokens || in->ndim != 2) {
+        return refuse(l, "op", "use it behind an embedding or a sequence",
+                      "it takes [context, (heads + 2 x kv_heads) x depth], but reads %s", l->reads);
+    }
+    if (heads % shared != 0) {
+        return refuse(l, "kv_heads", "use kv_heads that divide the heads",
+                      "%lld heads of keys and values don't divide %lld heads evenly",
+                      (long long)shared, (long long)heads);
+    }
+    if (in->dims[1] % (2 * (heads + 2 * shared)) != 0) {
+        return refuse(l, "heads", "heads + 2 x kv_heads, each of an even number of columns",
+                      "%lld heads and 2 x %lld of keys and values aren't all of %s",
+                      (long long)heads, (long long)shared, l->reads);
+    }
+    out->dims[1] = in->dims[1] / (heads + 2 * shared) * heads * 3;
+    return true;
+}
+
+static bool shape_sequence(struct look *l, const struct graph_shape *in, struct graph_shape *out)
+{
+    if (!wants_image(l, in) || !wants_trained(l, in))
+        return false;
+    const int64_t channels = in->dims[0], tokens = 1 + in->dims[1] * in->dims[2];
+    *out = (struct graph_shape){ .ndim = 2, .dims = { tokens, channels }, .is_trained = true };
+    return add_tensor(l, channels, 1) && add_tensor(l, tokens, channels);
+}
+
+static bool shape_select(struct look *l, const struct graph_shape *in, struct graph_shape *out)
+{
+    if (!wants_features(l, in))
+        return false;
+    if (in->ndim != 2 || l->node->row >= in->dims[0]) {
+        return refuse(l, "row", "name a row of [rows, features], from 0 on",
+                      "there is no row %lld in %s", (long long)l->node->row, l->reads);
+    }
+    out->ndim = 1;
+    out->dims[0] = in->dims[1];
+    out->is_trained = in->is_trained;
     return true;
 }
 

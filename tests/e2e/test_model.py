@@ -62,7 +62,7 @@ def text_of(name, folder):
 
 # What is trained
 
-@pytest.mark.parametrize("name", ["cnn", "transformer", "library"])
+@pytest.mark.parametrize("name", ["cnn", "transformer", "llama", "vit", "library"])
 def test_a_model_of_ones_own_has_the_same_bits_whatever_dies_and_however_many_workers(name, tmp_path):
     text = text_of(name, tmp_path)
     file = tmp_path / "job.yaml"

@@ -244,7 +244,7 @@ static enum status open_tokens(const struct dataset_options *options, struct dat
                    "%s: its %llu tokens make %llu windows of model.context%s (%llu), but a "
                    "data set has from 1 to %u; change model.context or take other data",
                    path, (unsigned long long)count, (unsigned long long)samples,
-                   more > 0 ? " + 1" : "", (unsigned long long)(context + more), SAMPLES_MAX);
+                   more > 0 ? " + 1" : "", (unsigned long long)context + more, SAMPLES_MAX);
         return ST_CONFIG;
     }
     dataset->samples = samples;

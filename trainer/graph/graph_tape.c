@@ -83,7 +83,36 @@ static int append_linear(const struct appending *a, int x)
 
 static int append_layer_norm(const struct appending *a, int x)
 {
-    return tape_layer_norm(a->tape, a->node->name, x);
+    return tape_layer_norm_eps(a->tape, a->node->name, x, (float)a->node->eps);
+}
+
+static int append_rms_norm(const struct appending *a, int x)
+{
+    return tape_rms_norm(a->tape, a->node->name, x, (float)a->node->eps);
+}
+
+static int append_gated(const struct appending *a, int x)
+{
+    return tape_gated(a->tape, x);
+}
+
+static int append_rotary(const struct appending *a, int x)
+{
+    return tape_rotary(a->tape, x, (int)a->node->heads, (int)a->node->kv_heads,
+                       (float)a->node->rope_theta);
+}
+
+static int append_sequence(const struct appending *a, int x)
+{
+    const struct tape_sequence sequence = {
+        .name = a->node->name, .first = "first", .position = "position", .std = (float)a->node->std
+    };
+    return tape_sequence(a->tape, x, &sequence);
+}
+
+static int append_select(const struct appending *a, int x)
+{
+    return tape_select(a->tape, x, a->node->row);
 }
 
 static int append_embedding(const struct appending *a, int x)
@@ -103,7 +132,9 @@ static int append_embedding(const struct appending *a, int x)
 
 static int append_attention(const struct appending *a, int x)
 {
-    return tape_attention(a->tape, x, (int)a->node->heads);
+    const int heads = (int)a->node->heads;
+    return a->node->bidirectional ? tape_attention_both(a->tape, x, TAPE_NO_TOKENS, heads)
+                                  : tape_attention(a->tape, x, heads);
 }
 
 static int append_dropout(const struct appending *a, int x)

@@ -77,14 +77,19 @@ static enum status put_numbers(struct made *m, const struct cairn_node *node)
         const char *key;
         int64_t value;
     } rows[] = {
-        { "out", node->out }, { "kernel", node->kernel }, { "stride", node->stride },
-        { "pad", node->pad }, { "rows", node->rows },     { "heads", node->heads },
+        { "out", node->out },           { "kernel", node->kernel }, { "stride", node->stride },
+        { "pad", node->pad },           { "rows", node->rows },     { "heads", node->heads },
+        { "kv_heads", node->kv_heads }, { "row", node->row },
     };
     enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < sizeof(rows) / sizeof(rows[0]); i++)
         st = put_whole(m, rows[i].key, rows[i].value);
     if (st == ST_OK)
         st = put_real(m, "std", node->std);
+    if (st == ST_OK)
+        st = put_real(m, "eps", node->eps);
+    if (st == ST_OK)
+        st = put_real(m, "rope_theta", node->rope_theta);
     return st == ST_OK ? put_real(m, "p", node->p) : st;
 }
 
@@ -117,6 +122,8 @@ static bool put_all(struct made *m, const struct cairn_node *node, enum status *
         *st = buf_append_text(&m->text, ", bias: false");
     if (*st == ST_OK && node->relu != 0)
         *st = buf_append_text(&m->text, ", relu: true");
+    if (*st == ST_OK && node->bidirectional != 0)
+        *st = buf_append_text(&m->text, ", bidirectional: true");
     if (*st == ST_OK)
         *st = put_numbers(m, node);
     if (*st == ST_OK)

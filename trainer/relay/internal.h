@@ -59,8 +59,8 @@ struct relay_process {
     _Atomic uint64_t owed;     /* stored under turn */
 
     /* Under the relay's mutex. */
+    uint64_t last_step; /* the program ends with it by itself; 0: not said */
     bool greeted, ready, done;
-    uint64_t last_step;  /* the program ends with it by itself; 0: not said */
     bool joined, filled; /* it has begun to fill in the copy, and is through with it */
 
     /* Its thread's; saved and began are the forming thread's from READY until formed. */
@@ -118,6 +118,7 @@ struct relay {
     enum relay_filling filling;
     const struct copy_file *file; /* that is filled in */
     uint32_t file_number;
+    uint32_t shrunk; /* copy_guard_shrunk, before this program */
     uint64_t filling_step,
         attempts;        /* of the copy that was begun last; how often that step's was */
     enum status refused; /* why the last attempt wasn't begun; ST_OK: it was */
@@ -129,7 +130,6 @@ struct relay {
     int64_t row_ms;
 
     bool told_to_leave; /* relay_look's */
-    uint32_t shrunk;    /* copy_guard_shrunk, before this program */
 };
 
 /* An answer. */

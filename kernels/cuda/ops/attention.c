@@ -180,9 +180,10 @@ enum status cuda_op_attention_backward(struct backend *backend, struct kernel *k
     } else {
         struct cuda_attention shape;
         st = attention_with_keys(self, buffers, scratch, stream, &shape);
-        if (st == ST_OK)
+        if (st == ST_OK) {
             st = cuda_attention_backward(&shape, buffers->in[0], buffers->out, buffers->saved,
                                          buffers->dout[0], buffers->din[0], scratch, stream);
+        }
     }
     return CUDA_LAUNCHED(backend, st, "attention gradient");
 }

@@ -10,8 +10,9 @@
 #include "jobspec/jobspec.h"
 #include "tests/test.h"
 
-static const char *const examples[] = { "mlp",  "lenet", "resnet18", "resnet50",   "resnet152",
-                                        "gpt2", "cnn",   "library",  "transformer" };
+static const char *const examples[] = { "mlp",         "lenet", "resnet18", "resnet50",
+                                        "resnet152",   "gpt2",  "cnn",      "library",
+                                        "transformer", "llama", "vit" };
 
 static enum status parse(const char *text, struct jobspec *out, struct buf *errors)
 {

@@ -81,6 +81,50 @@ static void every_model_is_the_same_as_a_graph(void **state)
     }
 }
 
+/* Other names of parameters, of which the models have several for one matrix. */
+static void assert_ops_equal(const struct tape *a, const struct tape *b)
+{
+    assert_int_equal(a->node_count, b->node_count);
+    assert_int_equal(a->value_count, b->value_count);
+    assert_int_equal(a->param_elements, b->param_elements);
+    assert_memory_equal(a->values, b->values, (size_t)a->value_count * sizeof(*a->values));
+    for (int n = 0; n < a->node_count; n++) {
+        const struct tape_node *x = &a->nodes[n], *y = &b->nodes[n];
+        assert_int_equal(x->op, y->op);
+        assert_memory_equal(&x->attr, &y->attr, sizeof(x->attr));
+        assert_memory_equal(x->in, y->in, sizeof(x->in));
+    }
+}
+
+static void llama_and_vit_have_the_ops_of_graphs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *model;
+    } rows[] = {
+        { "llama", "{arch: llama, layers: 1, heads: 4, kv_heads: 2, width: 48, intermediate: 64, "
+                   "context: 64, vocab: 256}" },
+        { "vit", "{arch: vit, layers: 1, heads: 4, width: 32, patch: 7}" },
+    };
+    auto_free struct jobspec *job = calloc(1, sizeof(*job));
+    auto_free struct jobspec *graph = calloc(1, sizeof(*graph));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[512];
+        (void)snprintf(text, sizeof(text),
+                       "name: a\n"
+                       "model: %s\n"
+                       "data: {train: {format: synthetic, samples: 1024}}\n"
+                       "train: {duration: 1 steps, global_batch: 16, optimizer: {lr: 0.1}}\n",
+                       rows[i].model);
+        struct tape *ours = build(text, NULL, 0, job);
+        struct tape *theirs = build_example(rows[i].name, graph);
+        assert_ops_equal(ours, theirs);
+        assert_int_equal(jobspec_parameters(&graph->model), theirs->param_elements);
+        tape_free(ours);
+        tape_free(theirs);
+    }
+}
+
 /* A node of each op, each key with a value that isn't its default. */
 static const char every_op[] =
     "name: a\n"
@@ -100,8 +144,11 @@ static const char every_op[] =
     "    - {name: k, op: linear, out: 6, residual: pool, bias: false}\n"
     "    - {name: t, op: linear, out: 6, tied: l}\n"
     "    - {name: ln, op: layer_norm}\n"
+    "    - {name: seq, op: sequence, from: m, std: 0.5}\n"
+    "    - {op: select, row: 3}\n"
+    "    - {name: chosen, op: linear, out: 6, residual: ln}\n"
     "    - {name: flat, op: flatten, from: input}\n"
-    "    - {name: from_flat, op: linear, out: 6, residual: ln}\n"
+    "    - {name: from_flat, op: linear, out: 6, residual: chosen}\n"
     "    - {name: last, op: linear, out: 12}\n"
     "data: {train: {format: synthetic, samples: 1024}}\n"
     "train: {duration: 1 steps, global_batch: 16, optimizer: {lr: 0.1}}\n";
@@ -115,6 +162,12 @@ static const char every_text_op[] =
     "    - {name: q, op: linear, out: 36}\n"
     "    - {name: att, op: attention, heads: 3}\n"
     "    - {name: o, op: linear, out: 12, residual: e}\n"
+    "    - {name: r, op: rms_norm, eps: 0.5}\n"
+    "    - {name: shared, op: linear, out: 24}\n"
+    "    - {op: rotary, heads: 4, kv_heads: 1, rope_theta: 500}\n"
+    "    - {op: attention, heads: 4, bidirectional: true}\n"
+    "    - {name: wide, op: linear, out: 22}\n"
+    "    - {op: gated}\n"
     "    - {name: f, op: linear, out: 12, activation: relu}\n"
     "    - {name: head, op: linear, out: 50, bias: false, tied: e}\n"
     "data: {train: {format: synthetic, samples: 1024}}\n"
@@ -185,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_is_the_same_as_a_graph),
+        cmocka_unit_test(llama_and_vit_have_the_ops_of_graphs),
         cmocka_unit_test(shapes_are_those_of_the_tape),
         cmocka_unit_test(other_images_are_refused),
     };
