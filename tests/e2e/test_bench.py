@@ -23,7 +23,7 @@ RUNS = {
     "unequal": ("--seconds 1 --only one --batch 1024 --lanes 16", ["one"]),
     "pipeline": ("--rounds 1 --steps 4 --micros 8 --schedules 1f1b", ["bubble 1f1b m 8", "zero 1, two workers"]),
     "stall": ("--pairs 4 --only copies --batch 4", ["copies/step"]),
-    "memory": ("--model gpt2 --batch 2 --seq 8 --steps 1 --modes full", ["gpt2/cairn full/sample"]),
+    "memory": ("--model resnet50 --batch 2 --steps 1 --modes full", ["resnet50/cairn full/sample"]),
     "page": ("--jobs 2 --rows 200 --rounds 1 --only answers,memory", ["page/cold/keep/median", "memory/cairnd"]),
 }
 # Others: what each says of itself, or what runs it.
