@@ -101,10 +101,10 @@ struct library_layout {
 struct cairn {
     /* Fixed when it is open. */
     int fd;
+    uint32_t processes; /* per worker */
     struct wire_page *page;
     struct cairn_info info;
     uint32_t source, path_count; /* enum wire_source */
-    uint32_t processes;          /* per worker */
     char *welcome;               /* owned; its paths */
     const char *paths;           /* one after the other, each with its NUL */
     bool catches;

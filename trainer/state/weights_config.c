@@ -143,9 +143,10 @@ static enum status compare_vit(const json_t *config, const char *path,
 {
     const char *activation = json_string_value(json_object_get(config, "hidden_act"));
     const json_t *heads = json_object_get(config, "num_attention_heads");
-    if (!is_equal(config, "num_attention_heads", model->heads))
+    if (!is_equal(config, "num_attention_heads", model->heads)) {
         return refuse_heads(path, "heads", "heads", json_integer_value(heads), model->heads,
                             reason);
+    }
     const char *other = NULL;
     if (activation != NULL && strcmp(activation, "gelu") != 0) {
         other = "hidden_act";

