@@ -111,10 +111,11 @@ def test_a_job_of_as_many_files_as_are_named_can_be_audited(home):
     assert done.returncode == 0 and "the same bits" in done.stdout, (done.stdout, done.stderr)
 
 
-# ---- each example, made small: few steps, small batches; of GPT-2 few layers, on a CPU ----
+# ---- each example, made small: few steps, small batches; of GPT-2 and BERT few layers, on a CPU ----
 
 SMALLER = [
     (r"(?<=arch: gpt2, )[^}]*", "layers: 4, heads: 2, width: 16, context: 16, vocab: 256"),
+    (r"(?<=arch: bert, )[^}]*", "layers: 2, heads: 2, width: 16, context: 16, vocab: 256, mask: 103"),
     (r"(?<=duration: )\d+ \w+", "4 steps"),
     (r"(?<=warmup: )\d+", "2"),
     (r"(?<=global_batch: )\d+", "4"),
