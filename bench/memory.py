@@ -26,30 +26,16 @@ MIB = 1024  # getrusage counts in KiB
 MODES = ("none", "selective", "full")
 PEER_MODES = ("none", "checkpoint")
 
-IMAGES = """\
+JOB = """\
 name: memory
-model: {{arch: {model}, classes: 10}}
+model: {model}
 data: {{train: {{format: synthetic, samples: 64}}}}
 train:
   duration: 1000 steps
   global_batch: {batch}
   lanes: 1
   micro_batch: {batch}
-  optimizer: {{name: sgd, lr: 0.01, momentum: 0.9}}
-  recompute: {mode}
-workers: {{count: 1, threads: 1}}
-checkpoint: {{store: {store}}}
-"""
-TEXT = """\
-name: memory
-model: {{arch: gpt2, context: {seq}}}
-data: {{train: {{format: synthetic, samples: 64}}}}
-train:
-  duration: 1000 steps
-  global_batch: {batch}
-  lanes: 1
-  micro_batch: {batch}
-  optimizer: {{name: adamw, lr: 1e-4}}
+  optimizer: {optimizer}
   recompute: {mode}
 workers: {{count: 1, threads: 1}}
 checkpoint: {{store: {store}}}
@@ -73,9 +59,11 @@ def planned(options, job):
 
 
 def train(options, mode, batch, folder):
-    template = TEXT if options.model == "gpt2" else IMAGES
+    text = options.model == "gpt2"
+    model = f"{{arch: gpt2, context: {options.seq}}}" if text else f"{{arch: {options.model}, classes: 10}}"
+    optimizer = "{name: adamw, lr: 1e-4}" if text else "{name: sgd, lr: 0.01, momentum: 0.9}"
     job = Path(folder) / "job.yaml"
-    job.write_text(template.format(model=options.model, seq=options.seq, batch=batch, mode=mode, store=folder), encoding="utf-8")
+    job.write_text(JOB.format(model=model, optimizer=optimizer, batch=batch, mode=mode, store=folder), encoding="utf-8")
     command = [options.bin / "cairn-trainer", "--local", job, "--steps", str(options.steps)]
     output, peak = measured(command, os.environ)
     seconds = [float(ms) / 1000 for ms in re.findall(r"^step .* ms (\S+)", output, re.MULTILINE)]

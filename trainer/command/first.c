@@ -34,7 +34,7 @@ static bool listens_in(const char *path, uint32_t port)
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return false;
-    /* Those that listen come first: many connections cost nothing. */
+    /* Sockets that listen come first: many connections cost nothing. */
     while (!found && state == LISTENS && fgets(line, sizeof(line), file) != NULL)
         found = read_line(line, &seen, &state) && state == LISTENS && seen == port;
     (void)fclose(file);

@@ -63,7 +63,7 @@ struct relay_process {
     bool greeted, ready, done;
     bool joined, filled; /* it has begun to fill in the copy, and is through with it */
 
-    /* Its thread's; saved and began are the forming thread's from READY until formed. */
+    /* Members of its thread; saved and began are the forming thread's from READY until formed. */
     struct relay_peer peers[RELAY_PEERS];
     bool described;
     struct saved saved;

@@ -137,7 +137,7 @@ static enum status compare_llama(const json_t *config, const char *path,
     return ST_CONFIG;
 }
 
-/* Of BERT, too. */
+/* A BERT is compared like a ViT. */
 static enum status compare_vit(const json_t *config, const char *path,
                                const struct jobspec_model *model, struct reason *reason)
 {

@@ -165,7 +165,7 @@ int tape_linear(struct tape *tape, const char *name, int x, const struct tape_li
 
 /* norm(x)·γ + β over the last dim of x; eps 1e-5. Parameters NAME.weight (γ), NAME.bias (β). */
 int tape_layer_norm(struct tape *tape, const char *name, int x);
-/* The same with another eps, as other models have it. */
+/* Like tape_layer_norm with another eps, as other models have it. */
 int tape_layer_norm_eps(struct tape *tape, const char *name, int x, float eps);
 /* x/√(mean x² + eps)·γ over the last dim of x. Parameter NAME.weight (γ). */
 int tape_rms_norm(struct tape *tape, const char *name, int x, float eps);
